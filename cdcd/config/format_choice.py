@@ -16,7 +16,7 @@ from cdcd.errors import SettingsError
 _ENCODINGS: Final = {
     "cdcd": ("avro", "json", "json-schema"),
     "debezium": ("avro", "json", "json-schema"),
-    "row": ("json", "json-schema"),
+    "row": ("avro", "json", "json-schema"),
 }
 
 

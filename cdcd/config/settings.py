@@ -608,7 +608,8 @@ class SinkSettings(Section):
     encoding: Literal["avro", "json", "json-schema"] = Field(
         "avro",
         description='How events are encoded. "json-schema" puts a schema into every key and value, as Kafka Connect '
-        'wants it. "debezium" in "avro" needs avro.registry_url. cdcd verify and cdcd spark read "cdcd" in "avro".',
+        'wants it. "debezium" and "row" in "avro" need avro.registry_url. cdcd verify and cdcd spark read "cdcd" in '
+        '"avro".',
     )
 
     bootstrap_servers: str = Field(

@@ -1,6 +1,6 @@
 """The fields that flat rows have behind their columns, by the names of Debezium's ExtractNewRecordState.
 
-Before: `modes` says which ones; `json_form` knows the transaction.
+Before: `modes` says which ones; `event_form` knows the transaction.
 After: `row_encoder` writes them behind each row, `relation_schemas` describes them.
 Source: Debezium 3.7, `ExtractNewRecordState` (add.fields, add.fields.prefix, delete.tombstone.handling.mode).
 """
@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Final, final
 
+from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from cdcd.debezium.connect_schema import INT64, STRING, Schema
+from cdcd.debezium.event_form import EventForm
 from cdcd.debezium.event_schema import SOURCE_SCHEMA
-from cdcd.debezium.json_form import LSN, JsonForm
-from cdcd.debezium.json_text import quoted
 from cdcd.debezium.modes import RowModes
 from cdcd.errors import FatalError
 
@@ -23,6 +23,10 @@ DELETED: Final = "__deleted"
 """The name of the flag of a deleted row, whatever the prefix of the other fields."""
 
 _DELETE: Final = 0x64
+_LSN: Final = 1
+_SEQUENCE: Final = 2
+_OF_CHANGE: Final = {"source.lsn": _LSN, "source.sequence": _SEQUENCE}
+"""Fields that each change has its own value of."""
 _EVENT_FIELDS: Final = {"op": STRING, "ts_ms": INT64, "ts_us": INT64, "ts_ns": INT64}
 _SOURCE_FIELDS: Final = dict(SOURCE_SCHEMA.fields)
 
@@ -88,41 +92,56 @@ class AddedFields:
 
 @final
 class AddedToTable:
-    """What the rows of one table get: the JSON of the fields, made once for each op of a transaction."""
+    """What the rows of one table get: the bytes of the fields, made once for each op of a transaction."""
 
-    def __init__(self, fields: AddedFields, source: JsonForm, schema: str, name: str) -> None:
+    def __init__(self, fields: AddedFields, form: EventForm, table: tuple[str, str], *, is_empty: bool) -> None:
+        """`table`: its schema and name. `is_empty`: its rows have no columns."""
         self.fields = fields
-        self._source = source
-        self._table = {"source.schema": quoted(schema), "source.table": quoted(name)}
-        self._made: dict[int, list[bytes]] = {}
-        """By op, as long as `source` has this version."""
+        self._form = form
+        self._table = {"source.schema": table[0], "source.table": table[1]}
+        self._is_empty = is_empty
+        self._made: dict[int, list[tuple[bytes, int]]] = {}
+        """By op, as long as `form` has this version: pieces, and what of the change follows each."""
         self._version: i64 = -1
 
-    def pieces(self, op: i64, clock_ns: i64) -> list[bytes]:
-        """The fields without a comma before and with the brace behind; the change's LSN goes between the pieces.
+    def write(self, out: BytesWriter, op: i64, lsn: i64, clock_ns: i64) -> None:
+        """Append the fields to a row, before its end. `op`: its ASCII code. `lsn`: that of the change.
 
-        `op`: its ASCII code. `clock_ns`: nanoseconds since 1970-01-01 UTC.
+        `clock_ns`: nanoseconds since 1970-01-01 UTC.
         """
-        if self._version != self._source.version:
-            self._version = self._source.version
+        form = self._form
+        if self._version != form.version:
+            self._version = form.version
             self._made = {}
         pieces = self._made.get(op)
         if pieces is None:
             pieces = self._made[op] = self._make(op, clock_ns)
-        return pieces
+        out.truncate(len(out) - len(form.row_end))
+        for piece, following in pieces:
+            out.write(piece)
+            if following == _LSN:
+                form.write_lsn(out, lsn)
+            elif following == _SEQUENCE:
+                form.write_sequence(out, lsn)
 
-    def _make(self, op: i64, clock_ns: i64) -> list[bytes]:
-        parts = []
+    def _make(self, op: i64, clock_ns: i64) -> list[tuple[bytes, int]]:
+        form, pieces, piece = self._form, list[tuple[bytes, int]](), b""
+        is_first = self._is_empty
         if self.fields.has_deleted_rows:
-            parts.append(b'"%b":"%b"' % (DELETED.encode(), b"true" if op == _DELETE else b"false"))
+            piece = form.added_name(DELETED, is_first) + form.added_value("true" if op == _DELETE else "false")
+            is_first = False
         for name, place in self.fields.places:
-            if place == "op":
-                value = b'"%c"' % int(op)
+            piece += form.added_name(name, is_first)
+            is_first = False
+            if place in _OF_CHANGE:
+                pieces.append((piece, _OF_CHANGE[place]))
+                piece = b""
+            elif place == "op":
+                piece += form.added_value(chr(op))
             elif place in self._table:
-                value = self._table[place]
+                piece += form.added_value(self._table[place])
             elif place.startswith("source."):
-                value = self._source.value(place[7:])
+                piece += form.added_value(form.value(place[7:]))
             else:
-                value = b"%d" % (int(clock_ns) // {"ts_ms": 1_000_000, "ts_us": 1000, "ts_ns": 1}[place])
-            parts.append(quoted(name) + b":" + value)
-        return (b",".join(parts) + b"}").split(LSN)
+                piece += form.added_value(int(clock_ns) // {"ts_ms": 1_000_000, "ts_us": 1000, "ts_ns": 1}[place])
+        return [*pieces, (piece + form.row_end, 0)]

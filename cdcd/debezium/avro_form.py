@@ -41,12 +41,11 @@ SOURCE_BEGIN: Final = _text(DEBEZIUM_VERSION) + _text("postgresql")
 class AvroForm(EventForm):
     """Avro.
 
-    `source` is `_head`, the length of the field `sequence`, `_sequence`, the LSN of the change in digits, `_middle`,
-    the table's piece, `_xid`, the LSN again, and `_tail`.
+    `source` is `_head`, the field `sequence`, `_middle`, the table's piece, `_xid`, the LSN of the change, and `_tail`.
     """
 
     def __init__(self, prefix: str, database: str) -> None:
-        super().__init__(_VALUE, _NULL + _VALUE, _VALUE, _NULL, _NULL + _NULL, b"")
+        super().__init__((prefix, database), _VALUE, _NULL + _VALUE, _VALUE, _NULL, _NULL + _NULL, b"")
         self._begin = SOURCE_BEGIN + _text(prefix)
         self._database = _text(database)
         self._head = b""
@@ -56,31 +55,50 @@ class AvroForm(EventForm):
         self._tail = b""
 
     def begin(self, ts_us: i64, xid: i64, last_commit: i64, is_snapshot: bool) -> None:
+        super().begin(ts_us, xid, last_commit, is_snapshot)
         us = int(ts_us)
         snapshot = _NULL + _text("true" if is_snapshot else "false")  # the value's branch comes first: it has a default
-        self._head = self._begin + _long(us // 1000) + snapshot + self._database + _VALUE
+        self._head = self._begin + _long(us // 1000) + snapshot + self._database
         self._sequence = b'[null,"' if last_commit == 0 else b'["%d","' % int(last_commit)
-        self._middle = b'"]' + _VALUE + _long(us) + _VALUE + _long(us * 1000)
-        self._xid = (_NULL if xid == 0 else _VALUE + _long(int(xid))) + _VALUE
+        self._middle = _VALUE + _long(us) + _VALUE + _long(us * 1000)
+        self._xid = _NULL if xid == 0 else _VALUE + _long(int(xid))
         self.origin("", 0)
 
     def origin(self, name: str, lsn: i64) -> None:
+        super().origin(name, lsn)
         self._tail = _NULL * 3
         if name:
             self._tail = _NULL + _VALUE + _text(name) + _VALUE + _long(int(lsn))
 
     def write_source(self, out: BytesWriter, table: bytes, lsn: i64) -> None:
         out.write(self._head)
+        self.write_sequence(out, lsn)
+        out.write(self._middle)
+        out.write(table)
+        out.write(self._xid)
+        self.write_lsn(out, lsn)
+        out.write(self._tail)
+
+    def added_name(self, name: str, is_first: bool) -> bytes:
+        return b""
+
+    def added_value(self, value: str | int | None) -> bytes:
+        if value is None:
+            return _NULL
+        return _VALUE + (_text(value) if isinstance(value, str) else _long(value))
+
+    def write_lsn(self, out: BytesWriter, lsn: i64) -> None:
+        out.write(_VALUE)
+        write_long(out, lsn)
+
+    def write_sequence(self, out: BytesWriter, lsn: i64) -> None:
+        out.write(_VALUE)
         mark = len(out)
         out.append(0)
         out.write(self._sequence)
         write_int(out, lsn)
-        out[mark] = u8((len(out) - mark + 1) << 1)  # less than 64: two numbers, and seven other characters
-        out.write(self._middle)
-        out.write(table)
-        out.write(self._xid)
-        write_long(out, lsn)
-        out.write(self._tail)
+        out.write(b'"]')
+        out[mark] = u8((len(out) - mark - 1) << 1)  # less than 64: two numbers, and nine other characters
 
     def table_piece(self, schema: str, table: str) -> bytes:
         return _text(schema) + _text(table)

@@ -10,13 +10,24 @@ from __future__ import annotations
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
+from cdcd.debezium.modes import DEBEZIUM_VERSION
+
 
 class EventForm:
     """Makes the pieces of events. Most are made once a transaction, or once a relation."""
 
     def __init__(
-        self, before: bytes, no_before: bytes, after: bytes, no_after: bytes, no_rows: bytes, row_end: bytes
+        self,
+        names: tuple[str, str],
+        before: bytes,
+        no_before: bytes,
+        after: bytes,
+        no_after: bytes,
+        no_rows: bytes,
+        row_end: bytes,
     ) -> None:
+        """`names`: the prefix of the topics, and the database."""
+        self._names = names
         self.before = before
         """What stands before the old row."""
         self.no_before = no_before
@@ -31,16 +42,56 @@ class EventForm:
         """What ends a row, and a struct."""
         self.version: i64 = 0
         """Another number: the transaction, its origin or the clock is another one."""
+        self._transaction = (0, 0, False)
+        """Its commit time, its xid, and whether it is a snapshot."""
+        self._origin = ("", 0)
 
     def begin(self, ts_us: i64, xid: i64, last_commit: i64, is_snapshot: bool) -> None:
         """Begin a transaction, or a snapshot; `ts_us`: microseconds since 1970-01-01 UTC.
 
         `xid`: 0 for what belongs to no transaction. `last_commit`: where the transaction before ends; 0: none came yet.
         """
-        raise NotImplementedError
+        self._transaction = (int(ts_us), int(xid), is_snapshot)
 
     def origin(self, name: str, lsn: i64) -> None:
         """Note the replication origin of the open transaction, and its LSN there."""
+        self.version += 1
+        self._origin = (name, int(lsn))
+
+    def value(self, field: str) -> str | int | None:
+        """One field of `source` that is the same for all changes of a table in a transaction."""
+        ts_us, xid, is_snapshot = self._transaction
+        name, lsn = self._origin
+        values: dict[str, str | int | None] = {
+            "version": DEBEZIUM_VERSION,
+            "connector": "postgresql",
+            "name": self._names[0],
+            "ts_ms": ts_us // 1000,
+            "snapshot": "true" if is_snapshot else "false",
+            "db": self._names[1],
+            "ts_us": ts_us,
+            "ts_ns": ts_us * 1000,
+            "txId": xid or None,
+            "xmin": None,
+            "origin": name or None,
+            "origin_lsn": lsn if name else None,
+        }
+        return values[field]
+
+    def added_name(self, name: str, is_first: bool) -> bytes:
+        """What stands before the value of a field that a flat row has behind its columns."""
+        raise NotImplementedError
+
+    def added_value(self, value: str | int | None) -> bytes:
+        """The value of such a field."""
+        raise NotImplementedError
+
+    def write_lsn(self, out: BytesWriter, lsn: i64) -> None:
+        """Append the value of such a field: the LSN of the change."""
+        raise NotImplementedError
+
+    def write_sequence(self, out: BytesWriter, lsn: i64) -> None:
+        """Append the value of such a field: the field `sequence` of `source`."""
         raise NotImplementedError
 
     def write_source(self, out: BytesWriter, table: bytes, lsn: i64) -> None:

@@ -5,7 +5,7 @@ Before: `event_form` says what they are. After: `row_encoder` and `message_encod
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import final
 
 from librt.strings import BytesWriter
 from mypy_extensions import i64
@@ -13,9 +13,6 @@ from mypy_extensions import i64
 from cdcd.debezium.event_form import EventForm
 from cdcd.debezium.json_text import quoted, write_int
 from cdcd.debezium.modes import DEBEZIUM_VERSION
-
-LSN: Final = b"\0"
-"""Stands for the LSN of the change in `value`. No JSON has this byte."""
 
 
 @final
@@ -27,6 +24,7 @@ class JsonForm(EventForm):
 
     def __init__(self, prefix: str, database: str) -> None:
         super().__init__(
+            (prefix, database),
             b'{"before":',
             b'{"before":null,"after":',
             b',"after":',
@@ -38,71 +36,50 @@ class JsonForm(EventForm):
             b',"source":{"version":' + quoted(DEBEZIUM_VERSION) + b',"connector":"postgresql","name":' + quoted(prefix)
         )
         self._database = quoted(database)
-        self._prefix = quoted(prefix)
         self._head = b""
         self._middle = b""
         self._xid = b""
         self._tail = b""
-        self._ts_us: i64 = 0
-        self._of_xid: i64 = 0
-        self._before = b""
-        self._is_snapshot = False
-        self._origin = ("", 0)
+        self._sequence = b""
 
     def begin(self, ts_us: i64, xid: i64, last_commit: i64, is_snapshot: bool) -> None:
+        super().begin(ts_us, xid, last_commit, is_snapshot)
         before = b"null" if last_commit == 0 else b'\\"%d\\"' % int(last_commit)
+        self._sequence = b'"[' + before + b',\\"'
         self._head = b"".join(
             (
                 self._begin,
                 b',"ts_ms":%d' % (int(ts_us) // 1000),
                 b',"snapshot":"true"' if is_snapshot else b',"snapshot":"false"',
                 b',"db":' + self._database,
-                b',"sequence":"[' + before + b',\\"',
+                b',"sequence":' + self._sequence,
             )
         )
         self._middle = b'\\"]","ts_us":%d,"ts_ns":%d,' % (int(ts_us), int(ts_us) * 1000)
-        self._ts_us, self._of_xid, self._before, self._is_snapshot = ts_us, xid, before, is_snapshot
         self._xid = b',"txId":' + (b"null" if xid == 0 else str(int(xid)).encode()) + b',"lsn":'
         self.origin("", 0)
 
     def origin(self, name: str, lsn: i64) -> None:
-        self.version += 1
-        self._origin = (name, int(lsn))
+        super().origin(name, lsn)
         self._tail = b',"xmin":null,"origin":null,"origin_lsn":null}'
         if name:
             self._tail = b',"xmin":null,"origin":%s,"origin_lsn":%d}' % (quoted(name), int(lsn))
 
-    def value(self, field: str) -> bytes:
-        """The JSON of one field, but for `schema` and `table`; LSN stands where the LSN of the change does."""
-        name, lsn = self._origin
-        match field:
-            case "version":
-                return quoted(DEBEZIUM_VERSION)
-            case "connector":
-                return b'"postgresql"'
-            case "name":
-                return self._prefix
-            case "ts_ms":
-                return b"%d" % (int(self._ts_us) // 1000)
-            case "ts_us":
-                return b"%d" % int(self._ts_us)
-            case "ts_ns":
-                return b"%d" % (int(self._ts_us) * 1000)
-            case "snapshot":
-                return b'"true"' if self._is_snapshot else b'"false"'
-            case "db":
-                return self._database
-            case "sequence":
-                return b'"[' + self._before + b',\\"' + LSN + b'\\"]"'
-            case "txId" if self._of_xid:
-                return b"%d" % int(self._of_xid)
-            case "lsn":
-                return LSN
-            case "origin" if name:
-                return quoted(name)
-            case "origin_lsn" if name:
-                return b"%d" % lsn
-        return b"null"
+    def added_name(self, name: str, is_first: bool) -> bytes:
+        return (b"" if is_first else b",") + quoted(name) + b":"
+
+    def added_value(self, value: str | int | None) -> bytes:
+        if value is None:
+            return b"null"
+        return quoted(value) if isinstance(value, str) else b"%d" % value
+
+    def write_lsn(self, out: BytesWriter, lsn: i64) -> None:
+        write_int(out, lsn)
+
+    def write_sequence(self, out: BytesWriter, lsn: i64) -> None:
+        out.write(self._sequence)
+        write_int(out, lsn)
+        out.write(b'\\"]"')
 
     def write_source(self, out: BytesWriter, table: bytes, lsn: i64) -> None:
         out.write(self._head)

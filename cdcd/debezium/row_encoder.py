@@ -16,10 +16,9 @@ from librt.strings import BytesWriter, read_i32_be
 from mypy_extensions import i64
 
 from cdcd.debezium.added_fields import AddedToTable
+from cdcd.debezium.debezium_names import adjusted_field
 from cdcd.debezium.event_writer import EventWriter
 from cdcd.debezium.field_writer import Field
-from cdcd.debezium.json_form import JsonForm
-from cdcd.debezium.json_text import write_int
 from cdcd.debezium.key_encoder import KeyEncoder
 from cdcd.debezium.relation_schemas import relation_schemas
 from cdcd.errors import BUG_HINT, CdcdError, DecodeError
@@ -39,7 +38,6 @@ _DELETE: Final = 0x64
 _TRUNCATE: Final = 0x74
 _READ: Final = 0x72
 
-_COMMA: Final = 44
 
 _KEPT_BYTES: Final = 1_048_576
 """The largest buffer that is kept for the next event: a BytesWriter never gives memory back."""
@@ -72,8 +70,9 @@ class RowEncoder(RelationChanges):
         self._source = form.table_piece(relation.schema, relation.name)
         self._rows: AddedToTable | None = None
         """Not None: flat rows, with what stands behind their columns."""
-        if writer.rows is not None and isinstance(form, JsonForm):
-            self._rows = AddedToTable(writer.rows, form, relation.schema, relation.name)
+        if writer.rows is not None:
+            table = (relation.schema, relation.name)
+            self._rows = AddedToTable(writer.rows, form, table, is_empty=bool(self._empty))
 
     @property
     def _has_delete_events(self) -> bool:
@@ -100,7 +99,7 @@ class RowEncoder(RelationChanges):
             self._head_without_rows = head + writer.form.no_rows
         else:
             self._head = self._head_without_old = head
-            shown = [field.name for field in self._fields if field.is_shown]
+            shown = [adjusted_field(each.name, writer.modes.field_names) for each in self._fields if each.is_shown]
             self._rows.fields.check(shown, f"{relation.schema}.{relation.name}")
         writer.records.set_key(relation.schema, relation.name, relation.key, relation.oid, relation.added)
         if self._key.has_key:
@@ -247,27 +246,14 @@ class RowEncoder(RelationChanges):
         writer = self._writer
         out = writer.value
         if self._rows is not None:
-            self._write_added(self._rows, op, lsn)
+            if self._rows.fields.has_clock:
+                writer.see_clock()
+            self._rows.write(out, op, lsn, writer.clock_ns)
         else:
             writer.write_source(self._source, lsn)
             out.write(self._ops[op])
             out.write(writer.clock)
         out.write(writer.end)
-
-    def _write_added(self, rows: AddedToTable, op: i64, lsn: i64) -> None:
-        """Write the fields behind the columns of a flat row, in the place of its brace."""
-        writer = self._writer
-        if rows.fields.has_clock:
-            writer.see_clock()
-        pieces = rows.pieces(op, writer.clock_ns)
-        out = writer.value
-        out.truncate(len(out) - 1)
-        if not self._empty and len(pieces[0]) > 1:
-            out.append(_COMMA)
-        out.write(pieces[0])
-        for piece in pieces[1:]:
-            write_int(out, lsn)
-            out.write(piece)
 
     def _finish(self, op: i64, key: bytes | None, lsn: i64) -> None:
         """End an event, and pass it to the consumer."""

@@ -26,12 +26,14 @@ POSITIONS: Final[Mapping[str, Callable[[bytes], int | None]]] = {
     "debezium/avro": last_commit_in_avro,
     "debezium/json": last_commit,
     "debezium/json-schema": last_commit,
+    "row/avro": lambda _: None,
     "row/json": row_lsn,
     "row/json-schema": row_lsn,
 }
 """By the slot record's format: an event's position, which is that of its commit, or of the end of the commit before.
 
-A flat row has that of its change, which may lie before an earlier commit: then it tells nothing.
+A flat row has that of its change, which may lie before an earlier commit: then it tells nothing. In Avro none of them
+does: only the schema says where the field is.
 """
 
 

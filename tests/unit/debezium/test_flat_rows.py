@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from io import BytesIO
 from typing import Any
 
+import fastavro
 import pytest
 
+from cdcd.avro.schema_store import SchemaStore, SchemaStores
 from cdcd.debezium.added_fields import names_of
 from cdcd.debezium.debezium_format import DebeziumFormat
 from cdcd.debezium.modes import PLACEHOLDER, DeleteMode, Modes, RowModes
@@ -34,12 +37,14 @@ class Encoded:
         prefix: str = "__",
         deletes: DeleteMode = "tombstone",
         identity: str = "d",
+        stores: SchemaStores | None = None,
         **modes: Any,
     ) -> None:
         self.batches = BatchBuilder(deletes == "rewrite-with-tombstone", truncate_key=None)
         rows = RowModes(tuple(names_of(fields, prefix)), deletes)
         self.clock = iter(range(1_000_000_000, 10**15, 1_000_000_000))
-        events = DebeziumFormat(Modes(rows=rows, **modes), ("p", "db"), "UTF8", lambda: next(self.clock), 100)
+        modes_of = Modes(rows=rows, **modes)
+        events = DebeziumFormat(modes_of, ("p", "db"), "UTF8", lambda: next(self.clock), 100, stores=stores)
         self.encoder = events.stream_encoder(self.batches)
         relation = ResolvedRelation(1, "s", "t", identity, list(columns or A_B))
         relation.order_key(tuple(column.name for column in columns or A_B if column.in_key))
@@ -89,6 +94,47 @@ def test_every_field_of_an_event_can_be_added() -> None:
         "__source_lsn": 150, "__xmin": None, "__origin": None, "__from": None,
     }  # fmt: skip
     assert second == {**first, "a": 2, "__origin": "elsewhere", "__from": 7}
+
+
+class OneSchema(SchemaStore):
+    """Keeps the last schema of each part."""
+
+    def __init__(self) -> None:
+        self.texts: dict[str, str] = {}
+
+    def header_for(self, schema: str, name: str, subject: str, text: str) -> bytes:
+        self.texts[subject] = text
+        return b""
+
+
+@pytest.mark.parametrize("origin", ["", "elsewhere"])
+def test_every_field_in_avro_is_that_in_json(origin: str) -> None:
+    fields = (
+        "lsn",
+        "op",
+        "sequence",
+        "ts_us",
+        "txId",
+        "table",
+        "db",
+        "snapshot",
+        "xmin",
+        "origin",
+        "origin_lsn",
+        "source.lsn",
+    )
+    store = OneSchema()
+    rows: list[list[bytes]] = []
+    for stores in (None, SchemaStores(registry=store)):
+        encoded = Encoded(fields=fields, deletes="rewrite", stores=stores)
+        encoded.encoder.origin(origin, 7)
+        encoded.insert(b"1", b"x")
+        encoded.delete(b"K", b"1", None)
+        rows.append([record["value"] for record in encoded.records()])
+    schema = fastavro.parse_schema(json.loads(store.texts["value"]))
+    in_avro: list[Any] = [fastavro.schemaless_reader(BytesIO(value), schema, None) for value in rows[1]]
+    assert in_avro == [json.loads(value) for value in rows[0]]
+    assert in_avro[1]["__deleted"] == "true"
 
 
 def test_what_is_added_is_that_of_the_transaction() -> None:
