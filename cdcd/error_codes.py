@@ -160,6 +160,7 @@ Code: TypeAlias = Literal[
     "transaction-open-long",
     "transaction-too-long",
     "transactions-unavailable",
+    "values-lost",
     "wal-level-insufficient",
     "walsender-timeout-off",
     "walsenders-exhausted",

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cdcd.config.format_choice import debezium_modes
 from cdcd.config.settings import Settings
 from cdcd.errors import CdcdError
-from cdcd.preflight import column_rules, connections, flat_rows, host, kafka, outbox, postgres, registry
+from cdcd.preflight import column_findings, connections, host, kafka, postgres, registry
 from cdcd.preflight.findings import Finding, Level, of_error
 from cdcd.preflight.postgres_facts import PostgresFacts
 from cdcd.preflight.postgres_facts import gather_for_check as ask_postgres
-from cdcd.source.session import Session
-from cdcd.source.table_columns import table_columns
 
 
 def findings(settings: Settings) -> Iterator[Finding]:
@@ -35,7 +32,7 @@ def findings(settings: Settings) -> Iterator[Finding]:
                 absent = finding  # only Kafka tells whether it is a new slot, or a lost one
             else:
                 yield finding
-        yield from _column_findings(settings, facts)
+        yield from column_findings.findings(settings, facts)
     except CdcdError as failure:
         yield of_error("server", failure, unseen="PostgreSQL")
     lost: Finding | None = None
@@ -50,14 +47,3 @@ def findings(settings: Settings) -> Iterator[Finding]:
     if settings.avro.registry_url is not None:
         yield from registry.findings(settings, has_publication=facts is not None and facts.publication is not None)
     yield from host.judge(settings, is_slot_in_use=is_slot_in_use)
-
-
-def _column_findings(settings: Settings, facts: PostgresFacts) -> Iterator[Finding]:
-    rules, source, rows = settings.column_rules(), settings.source, debezium_modes(settings).rows
-    if rules.rules or rows is not None or settings.outbox.is_on:
-        with Session(source.login, "cdcd check") as session:
-            columns = table_columns(session, facts.tables)
-        yield from column_rules.judge(rules, columns, binary=source.binary)
-        if rows is not None:
-            yield from flat_rows.judge(rows, columns, facts.identities)
-        yield from outbox.judge(settings.outbox.rules, columns)

@@ -28,7 +28,9 @@ _COLUMNS: Final = """
                    AND CASE c.relreplident WHEN 'i' THEN i.indisreplident ELSE i.indisprimary END),
            c.relreplident::text,
            ARRAY(SELECT a.attname::text FROM pg_catalog.pg_attribute a
-                 WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND NOT a.attnotnull)
+                 WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND NOT a.attnotnull),
+           ARRAY(SELECT a.atttypmod FROM pg_catalog.pg_attribute a
+                 WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum)
     FROM ROWS FROM (pg_catalog.unnest(%s::text[]), pg_catalog.unnest(%s::text[])) wanted (schema, name)
     JOIN pg_catalog.pg_namespace n ON n.nspname = wanted.schema
     JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.name
@@ -50,6 +52,8 @@ class TableColumns:
     """`pg_class.relreplident`."""
     nullable: tuple[str, ...] = ()
     """The columns that may be null."""
+    typmods: tuple[int, ...] = ()
+    """`pg_attribute.atttypmod` of each column."""
 
     @property
     def flagged(self) -> tuple[str, ...]:
@@ -61,8 +65,8 @@ def table_columns(runner: QueryRunner, tables: Sequence[tuple[str, str]]) -> lis
     """The tables with these names (schema, name) that exist."""
     rows = runner.rows(_COLUMNS, [[schema for schema, _ in tables], [name for _, name in tables]])
     return [
-        TableColumns(schema, name, tuple(names), tuple(types), tuple(key), identity, tuple(nullable))
-        for schema, name, names, types, key, identity, nullable in rows
+        TableColumns(schema, name, tuple(names), tuple(types), tuple(key), identity, tuple(nullable), tuple(typmods))
+        for schema, name, names, types, key, identity, nullable, typmods in rows
     ]
 
 

@@ -195,7 +195,10 @@ def test_in_avro_a_table_of_many_types_is_read_with_the_schemas_of_the_registry(
     assert (
         f"{stream.prefix}.public.types-value has id {int.from_bytes((moved[0].value or b'')[1:5])}" in registered.stdout
     )
-    assert "and has" in _cdcd(daemon.config, "check").stdout
+    checked = _cdcd(daemon.config, "check").stdout
+    assert "and has" in checked
+    assert "public.types.n (NaN and infinity)" in checked
+    assert "[values-lost]" in checked
 
 
 def schema_of(registry: SchemaRegistry, data: bytes) -> Any:

@@ -36,6 +36,13 @@ class Value(Transcoder):
         """What writes these values in Avro."""
         return FromJson(self, self.schema)
 
+    def lost(self) -> tuple[str, str]:
+        """Which values Connect's type cannot hold, and the setting of [debezium] that holds them, if one does.
+
+        Both are empty if it holds all. A value that it cannot hold is null, or another value that is near.
+        """
+        return "", ""
+
 
 class FromJson(Transcoder):
     """Avro that is made from the JSON of the same value: for types whose rows are rare."""
@@ -119,6 +126,9 @@ def _as_long(out: BytesWriter, mark: i64) -> bool:
 class Null(Value):
     """A type for which Debezium has a field that is always null."""
 
+    def lost(self) -> tuple[str, str]:
+        return "all: they are null", ""
+
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         return False
 
@@ -139,6 +149,9 @@ class ByText(Value):
         other = ByText(self.inner, self.codec)
         other.writer = self.inner.avro()
         return other
+
+    def lost(self) -> tuple[str, str]:
+        return self.inner.lost()
 
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         return self.writer.text(data, at, size, out)
@@ -161,6 +174,9 @@ class Escaped(Value):
         other = Escaped(self.inner, self.codec)
         other.writer = self.inner.avro()
         return other
+
+    def lost(self) -> tuple[str, str]:
+        return self.inner.lost()
 
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         return self._write(self.codec.shown(data[at : at + size]), out)

@@ -28,6 +28,9 @@ _SPECIAL_NAMES: Final = {
     b"NaN": b'"NAN"', b"Infinity": b'"POSITIVE_INFINITY"', b"-Infinity": b'"NEGATIVE_INFINITY"'
 }  # fmt: skip
 _MONEY_SCALE: Final = 2
+_NOT_NUMBERS: Final = ("NaN and infinity", 'decimal_handling_mode = "string"')
+_DIGITS: Final = ("digits behind the 15th", 'decimal_handling_mode = "string"')
+"""What the modes lose."""
 
 VARIABLE: Final = Schema(
     "struct",
@@ -49,6 +52,9 @@ class Precise(Value):
 
     def avro(self) -> Transcoder:
         return self.codec
+
+    def lost(self) -> tuple[str, str]:
+        return _NOT_NUMBERS
 
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         self.scratch.truncate(0)
@@ -85,6 +91,9 @@ class Variable(NumericByText):
 
     def __init__(self) -> None:
         super().__init__(VARIABLE, b'{"scale":0,"value":"AA=="}')
+
+    def lost(self) -> tuple[str, str]:
+        return _NOT_NUMBERS
 
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         raw = data[at : at + size]
@@ -125,6 +134,9 @@ class Double(NumericByText):
     def __init__(self) -> None:
         super().__init__(DOUBLE, b"0.0")
 
+    def lost(self) -> tuple[str, str]:
+        return _DIGITS
+
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         raw = data[at : at + size]
         if raw not in _SPECIAL:
@@ -146,6 +158,9 @@ class Money(Value):
         elif mode == "string":
             schema, fallback = STRING, b'"0.00"'
         super().__init__(schema, fallback)
+
+    def lost(self) -> tuple[str, str]:
+        return _DIGITS if self.mode == "double" else ("", "")
 
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         raw = data[at : at + size]

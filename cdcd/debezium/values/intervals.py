@@ -37,6 +37,11 @@ class Interval(Value):
     def avro(self) -> Transcoder:
         return Ascii(self) if self.is_text else Count(self)
 
+    def lost(self) -> tuple[str, str]:
+        if self.is_text:
+            return "infinity", ""
+        return "infinity, and which part of it is months or days", 'interval_handling_mode = "string"'
+
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         parts = BytesWriter()
         return self.codec.text(data, at, size, parts) and self._write(parts.getvalue(), out)

@@ -86,6 +86,16 @@ class ValueLookup:
             return value
         return Escaped(value, codec)
 
+    def lost(self, pgtype: PgType, typmod: int) -> tuple[str, str]:
+        """As Value has it. A column that events do not have loses all its values."""
+        value = self.value(pgtype, typmod)
+        if value is not None:
+            return value.lost()
+        while pgtype.kind == DOMAIN and pgtype.base is not None:
+            pgtype = pgtype.base
+        cure = "" if pgtype.is_array else "include_unknown_datatypes = true"
+        return f"all: events do not have columns of type {pgtype.name}", cure
+
     def _unknown(self, pgtype: PgType) -> Value:
         if pgtype.is_array:
             items = Bytes(self._modes.binary, self._modes.placeholder).schema

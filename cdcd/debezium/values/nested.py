@@ -52,6 +52,10 @@ class Array(Value):
     def avro(self) -> Transcoder:
         return ArrayInAvro(self)
 
+    def lost(self) -> tuple[str, str]:
+        what, cure = self.element.lost()
+        return f"a second dimension{what and ', and of elements: '}{what}", cure
+
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         end: i64 = at + size
         at = self.begin_of_text(data, at, end)
@@ -234,6 +238,9 @@ class UnknownArray(Value):
 
     def __init__(self, element: Schema) -> None:
         super().__init__(Schema("array", items=element), b"[]")
+
+    def lost(self) -> tuple[str, str]:
+        return "all elements", ""
 
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         if size != 2:

@@ -52,6 +52,7 @@ _MILLIS: Final = 0
 _MICROS: Final = 1
 _NANOS: Final = 2
 _ISO: Final = 3
+_FINER: Final = 'time_precision_mode = "adaptive"'
 
 
 def _ends_infinite(data: bytes, at: i64, size: i64) -> i64:
@@ -141,6 +142,7 @@ class Time(Value):
     def __init__(self, mode: TimeMode, precision: int, placeholder: str, *, is_element: bool = False) -> None:
         """`is_element`: of an array, where Debezium keeps milliseconds only."""
         self.is_element = is_element
+        self.precision = precision
         self.unit: i64 = _MICROS
         schema = named("io.debezium.time.MicroTime", INT64)
         if mode == "isostring":
@@ -160,6 +162,11 @@ class Time(Value):
 
     def avro(self) -> Transcoder:
         return Ascii(self) if self.unit == _ISO else Count(self)
+
+    def lost(self) -> tuple[str, str]:
+        if self.precision <= 3 or (self.unit != _MILLIS and not self.is_element):
+            return "", ""
+        return "microseconds", "" if self.is_element else _FINER
 
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         micros: i64 = read_time(data, at, size)
@@ -250,6 +257,7 @@ class Timestamp(PointInTime):
     """timestamp -> a count since 1970, or ISO text."""
 
     def __init__(self, mode: TimeMode, precision: int, placeholder: str) -> None:
+        self.precision = precision
         self.unit: i64 = _MICROS
         schema = named("io.debezium.time.MicroTimestamp", INT64)
         if mode == "isostring":
@@ -270,6 +278,11 @@ class Timestamp(PointInTime):
 
     def avro(self) -> Transcoder:
         return Ascii(self) if self.unit == _ISO else Count(self)
+
+    def lost(self) -> tuple[str, str]:
+        if self.unit == _NANOS:
+            return "times before 1677 and after 2262", 'time_precision_mode = "microseconds"'
+        return ("microseconds", _FINER) if self.unit == _MILLIS and self.precision > 3 else ("", "")
 
     def write(self, seconds: i64, micros: i64, out: BytesWriter) -> bool:
         if seconds == _INFINITY or seconds == -_INFINITY:
