@@ -24,14 +24,13 @@ from cdcd.avro.envelope_writer import transaction_bytes, write_losses, write_res
 from cdcd.avro.key_encoder import KeyEncoder, KeyField, first_field, text_of, write_value
 from cdcd.avro.schema import envelope_schema, key_schema
 from cdcd.avro.schema_store import SchemaStore
-from cdcd.errors import BUG_HINT, CdcdError, DecodeError
-from cdcd.lsn import format_lsn
 from cdcd.pgoutput.encoder import encode_tuple
-from cdcd.pgoutput.messages import KEY, NEW, OLD
-from cdcd.pgoutput.tuples import BINARY, NULL, TEXT, Binary, column_at, tuple_end
+from cdcd.pgoutput.messages import KEY, OLD
+from cdcd.pgoutput.tuples import BINARY, NULL, TEXT, Binary, column_at
 from cdcd.transaction.change_consumer import ChangeConsumer, RelationChanges
 from cdcd.transaction.record_consumer import RecordConsumer
 from cdcd.transaction.relations import MESSAGES, ResolvedRelation
+from cdcd.transaction.tuple_checks import TupleChecks
 
 CREATE: Final = 0x63
 UPDATE: Final = 0x75
@@ -107,7 +106,7 @@ class RowEncoder(RelationChanges):
         self._encoder = encoder
         self._relation = relation
         self._codecs = codecs
-        self._width: i64 = len(codecs)
+        self._checks = TupleChecks(relation)
         self._first = first_field(relation, codecs)
         self._key = KeyEncoder(encoder.key, relation, self._first)
         self._table: i64 = 0
@@ -141,22 +140,13 @@ class RowEncoder(RelationChanges):
     # Changes
 
     def insert(self, frame: bytes, at: i64, lsn: i64) -> None:
-        self._check_tuple(frame, at, NEW, "Insert")
-        new = at + 1
-        self._check_end(frame, tuple_end(frame, new, self._width, "Insert", "new tuple"), "Insert")
+        new = self._checks.inserted(frame, at, self._encoder.commit_lsn)
         self._event(CREATE, frame, lsn, 0, 0, new)
 
     def update(self, frame: bytes, at: i64, lsn: i64) -> None:
-        if at >= len(frame):
-            raise self._malformed(frame, "Update", "is cut off before its tuples")
+        old = self._checks.old_of_update(frame, at, self._encoder.commit_lsn)
+        new = self._checks.new_of_update(frame, at, old, self._encoder.commit_lsn)
         kind: i64 = frame[at]
-        old: i64 = 0
-        if kind == KEY or kind == OLD:
-            old = at + 1
-            at = tuple_end(frame, old, self._width, "Update", "old tuple")
-        self._check_tuple(frame, at, NEW, "Update")
-        new = at + 1
-        self._check_end(frame, tuple_end(frame, new, self._width, "Update", "new tuple"), "Update")
         if old == 0:
             self._event(UPDATE, frame, lsn, 0, 0, new)
         elif not self._key.has_key or self._key.is_unchanged(frame, old, new):
@@ -168,10 +158,7 @@ class RowEncoder(RelationChanges):
             self._event(CREATE, frame, lsn, 0, old, new)
 
     def delete(self, frame: bytes, at: i64, lsn: i64) -> None:
-        if at >= len(frame) or (frame[at] != KEY and frame[at] != OLD):
-            raise self._malformed(frame, "Delete", "has neither a key nor an old tuple")
-        old = at + 1
-        self._check_end(frame, tuple_end(frame, old, self._width, "Delete", "old tuple"), "Delete")
+        old = self._checks.deleted(frame, at, self._encoder.commit_lsn)
         self._event(DELETE, frame, lsn, frame[at], old, 0)
 
     def truncate(self, lsn: i64, cascade: bool, restart_identity: bool) -> None:
@@ -200,7 +187,7 @@ class RowEncoder(RelationChanges):
         field = self._first
         while field is not None:
             if size < at + 4:
-                raise self._malformed_row(row, f"is cut off at {at}")
+                raise self._checks.malformed_row(row, f"is cut off at {at}")
             length = i64(read_i32_be(row, at))
             at += 4
             if length < 0:
@@ -211,7 +198,7 @@ class RowEncoder(RelationChanges):
                     has_key = False
             else:
                 if size < at + length:
-                    raise self._malformed_row(row, f"is cut off at {at}")
+                    raise self._checks.malformed_row(row, f"is cut off at {at}")
                 kind: i64 = kinds[field.index]
                 mark = len(out)
                 out.append(2)
@@ -222,7 +209,7 @@ class RowEncoder(RelationChanges):
                 at += length
             field = field.next_field
         if at != size:
-            raise self._malformed_row(row, f"has {size - at} bytes after its last column")
+            raise self._checks.malformed_row(row, f"has {size - at} bytes after its last column")
         self._finish(READ, self._key.finish() if has_key else None)
 
     # Events
@@ -340,25 +327,3 @@ class RowEncoder(RelationChanges):
             return
         out.append(0)
         self._unchanged.append(field.name)
-
-    # Malformed frames
-
-    def _check_tuple(self, frame: bytes, at: i64, kind: i64, message: str) -> None:
-        if at >= len(frame) or frame[at] != kind:
-            raise self._malformed(frame, message, f"lacks its {chr(kind)} tuple")
-
-    def _check_end(self, frame: bytes, end: i64, message: str) -> None:
-        if end != len(frame):
-            raise self._malformed(frame, message, f"has {len(frame) - end} bytes too many")
-
-    def _malformed_row(self, row: bytes, what: str) -> CdcdError:
-        relation = f"{self._relation.schema}.{self._relation.name}"
-        return DecodeError(f"a row of COPY of {len(row)} bytes for {relation} {what}", BUG_HINT)
-
-    def _malformed(self, frame: bytes, message: str, what: str) -> CdcdError:
-        relation = f"{self._relation.schema}.{self._relation.name}"
-        commit = format_lsn(self._encoder.commit_lsn)
-        return DecodeError(
-            f"{message} of {len(frame)} bytes for {relation}, in the transaction that commits at {commit}, {what}",
-            BUG_HINT,
-        )

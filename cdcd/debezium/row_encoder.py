@@ -21,12 +21,11 @@ from cdcd.debezium.event_writer import EventWriter
 from cdcd.debezium.field_writer import Field
 from cdcd.debezium.key_encoder import KeyEncoder
 from cdcd.debezium.relation_schemas import relation_schemas
-from cdcd.errors import BUG_HINT, CdcdError, DecodeError
-from cdcd.lsn import format_lsn
-from cdcd.pgoutput.messages import KEY, NEW, OLD
-from cdcd.pgoutput.tuples import BINARY, NULL, TEXT, column_at, tuple_end
+from cdcd.pgoutput.messages import KEY
+from cdcd.pgoutput.tuples import BINARY, NULL, TEXT, column_at
 from cdcd.transaction.change_consumer import RelationChanges
 from cdcd.transaction.relations import ResolvedRelation
+from cdcd.transaction.tuple_checks import TupleChecks
 
 NEW_KEY: Final = "__debezium.newkey"
 OLD_KEY: Final = "__debezium.oldkey"
@@ -52,7 +51,7 @@ class RowEncoder(RelationChanges):
         self._relation = relation
         self._fields = fields
         self._first: Field | None = fields[0] if fields else None
-        self._width: i64 = len(fields)
+        self._checks = TupleChecks(relation)
         self._key = KeyEncoder(writer, relation, fields)
         self._table: i64 = -1
         form = writer.form
@@ -108,23 +107,14 @@ class RowEncoder(RelationChanges):
     # Changes
 
     def insert(self, frame: bytes, at: i64, lsn: i64) -> None:
-        self._check_tuple(frame, at, NEW, "Insert")
-        new = at + 1
-        self._check_end(frame, tuple_end(frame, new, self._width, "Insert", "new tuple"), "Insert")
+        new = self._checks.inserted(frame, at, self._writer.commit_lsn)
         self._write_rows(frame, 0, 0, new)
         self._finish(_CREATE, self._key_of(frame, new, 0), lsn)
 
     def update(self, frame: bytes, at: i64, lsn: i64) -> None:
-        if at >= len(frame):
-            raise self._malformed(frame, "Update", "is cut off before its tuples")
+        old = self._checks.old_of_update(frame, at, self._writer.commit_lsn)
+        new = self._checks.new_of_update(frame, at, old, self._writer.commit_lsn)
         kind: i64 = frame[at]
-        old: i64 = 0
-        if kind == KEY or kind == OLD:
-            old = at + 1
-            at = tuple_end(frame, old, self._width, "Update", "old tuple")
-        self._check_tuple(frame, at, NEW, "Update")
-        new = at + 1
-        self._check_end(frame, tuple_end(frame, new, self._width, "Update", "new tuple"), "Update")
         if old == 0 or not self._key.has_key or self._key.is_unchanged(frame, old, new):
             if kind == KEY and not (self._key.has_key or self._relation.has_lost_key):
                 raise self._key.unknown()
@@ -145,10 +135,7 @@ class RowEncoder(RelationChanges):
         self._finish_change(_CREATE, after, lsn, OLD_KEY, old_key)
 
     def delete(self, frame: bytes, at: i64, lsn: i64) -> None:
-        if at >= len(frame) or (frame[at] != KEY and frame[at] != OLD):
-            raise self._malformed(frame, "Delete", "has neither a key nor an old tuple")
-        old = at + 1
-        self._check_end(frame, tuple_end(frame, old, self._width, "Delete", "old tuple"), "Delete")
+        old = self._checks.deleted(frame, at, self._writer.commit_lsn)
         if frame[at] == KEY and not (self._key.has_key or self._relation.has_lost_key):
             raise self._key.unknown()
         if self._table < 0:
@@ -181,11 +168,11 @@ class RowEncoder(RelationChanges):
         field = self._first
         while field is not None:
             if size < at + 4:
-                raise self._malformed_row(row, f"is cut off at {at}")
+                raise self._checks.malformed_row(row, f"is cut off at {at}")
             length = i64(read_i32_be(row, at))
             at += 4
             if length >= 0 and size < at + length:
-                raise self._malformed_row(row, f"is cut off at {at}")
+                raise self._checks.malformed_row(row, f"is cut off at {at}")
             field.at = at
             field.size = length
             if field.is_shown:
@@ -199,7 +186,7 @@ class RowEncoder(RelationChanges):
                 at += length
             field = field.next_field
         if at != size:
-            raise self._malformed_row(row, f"has {size - at} bytes after its last column")
+            raise self._checks.malformed_row(row, f"has {size - at} bytes after its last column")
         if self._is_stale:
             self._announce()
             self.snapshot_row(row, begin, kinds, lsn)
@@ -317,25 +304,3 @@ class RowEncoder(RelationChanges):
             field.write(i64(frame[at]), frame, at + 5, i64(read_i32_be(frame, at + 1)), out)
         else:
             out.write(field.unchanged)
-
-    # Malformed frames
-
-    def _check_tuple(self, frame: bytes, at: i64, kind: i64, message: str) -> None:
-        if at >= len(frame) or frame[at] != kind:
-            raise self._malformed(frame, message, f"lacks its {chr(kind)} tuple")
-
-    def _check_end(self, frame: bytes, end: i64, message: str) -> None:
-        if end != len(frame):
-            raise self._malformed(frame, message, f"has {len(frame) - end} bytes too many")
-
-    def _malformed_row(self, row: bytes, what: str) -> CdcdError:
-        relation = f"{self._relation.schema}.{self._relation.name}"
-        return DecodeError(f"a row of COPY of {len(row)} bytes for {relation} {what}", BUG_HINT)
-
-    def _malformed(self, frame: bytes, message: str, what: str) -> CdcdError:
-        relation = f"{self._relation.schema}.{self._relation.name}"
-        commit = format_lsn(self._writer.commit_lsn)
-        return DecodeError(
-            f"{message} of {len(frame)} bytes for {relation}, in the transaction that commits at {commit}, {what}",
-            BUG_HINT,
-        )

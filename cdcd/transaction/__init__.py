@@ -7,5 +7,5 @@ keeps transactions that may yet be rolled back in the `spool`, on disk in a `spo
 
 `column_rules` says which columns are left out or masked, `column_masks` does it in the bytes. Rows pass it in
 `masked_changes` on the way to a consumer, and in `spooled_masks` on the way to the spool. `headed_events` stands around
-an encoder, and gives its records the headers that `record_headers` makes.
+an encoder, and gives its records the headers that `record_headers` makes. `tuple_checks` is for the encoders.
 """
