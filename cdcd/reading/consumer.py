@@ -120,8 +120,20 @@ class TopicReader:
         If a broker does not answer, that is only logged: librdkafka tries again. Other errors of a partition are
         raised. `skip_errors` ignores all of them, for a caller that has a deadline.
         """
+        yield from self._without_errors(self._consume(rows_max), skip_errors=skip_errors)
+
+    def read_batch(self, rows_max: int) -> list[Message]:
+        """As `read`, with no step of Python for each record: for topics with very many."""
+        messages = self._consume(rows_max)
+        if any(map(Message.error, messages)):
+            return list(self._without_errors(messages, skip_errors=False))
+        return messages
+
+    def _consume(self, rows_max: int) -> list[Message]:
         with self._translating("reading topics"):
-            messages = self._consumer.consume(rows_max, BATCH_WAIT_S)
+            return self._consumer.consume(rows_max, BATCH_WAIT_S)
+
+    def _without_errors(self, messages: list[Message], *, skip_errors: bool) -> Iterator[Message]:
         for message in messages:
             error = message.error()
             if error is None:

@@ -37,7 +37,10 @@ KEYS_MAX: Final = 200_000
 """More keys that may differ are not looked at one by one."""
 HEAPS_MAX: Final = 1 << 15
 
-_MESSAGES: Final = 10_000
+_MESSAGES: Final = 500
+"""A batch: few enough records to stay in the cache of a core, and not to make Python look for garbage among them."""
+_BATCHES: Final = 20
+"""After so many the comparison looks at the other side, and shows how far it is."""
 _FETCHED_AHEAD: Final = {"queued.max.messages.kbytes": 8_192}
 """Of each partition: librdkafka's own 64 MB would be most of the memory."""
 _WAIT_S: Final = 0.5
@@ -142,10 +145,13 @@ class HashComparison:
             with TopicReader({**self._config, **_FETCHED_AHEAD}, on_end=on_end) as reader:
                 reader.assign((topic, partition, BEGINNING) for partition in ends)
                 while len(events.ended) < len(ends):
-                    messages = list(reader.read(_MESSAGES))
-                    events.take(messages, ends)
+                    for _ in range(_BATCHES):
+                        messages = reader.read_batch(_MESSAGES)
+                        events.take(messages, ends)
+                        read += len(messages)
+                        if len(messages) < _MESSAGES:
+                            break
                     rows.result()
-                    read += len(messages)
                     self._bar.show(f"{topic}: {read:,} events read, {100 * read // max(1, total)} %")
         finally:
             self._bar.clear()

@@ -35,7 +35,7 @@ from cdcd.verify.postgres_checksums import ChecksummedTable, Checksums
 
 _ROWS: Final = 10_000
 _CTID_BYTES: Final = 10
-_SENT_BYTES: Final = 1 << 21
+_SENT_BYTES: Final = 1 << 19
 """Rows are passed on in pieces of about this size. After each, the thread waits until the other one, which reads the
 topic, lets it run: up to 5 ms."""
 _WAIT_S: Final = 0.5
