@@ -13,6 +13,7 @@ memory at a time.
 
 from __future__ import annotations
 
+import os
 from _imp import source_hash
 from pathlib import Path
 from typing import Final, final
@@ -32,6 +33,11 @@ _PART_BITS: Final = 8
 PARTS: Final = 1 << _PART_BITS
 _FLUSH_BYTES: Final = 16_384
 _RECORD_BYTES: Final = 32
+
+_SHORT_KEY_BYTES: Final = 7
+_MASK: Final = 0x7FFF_FFFF_FFFF_FFFF
+_ODD: Final = 0x58476D1CE4E5B9D1
+"""Its ones are spread over all its bits."""
 
 _SHARES: Final = 16
 """A part that differs is divided into so many shares, and only the shares that differ are compared row by row."""
@@ -58,16 +64,29 @@ class KeyedHash:
     """Hashes keys and rows. With another secret the hashes are others, so nobody can prepare rows that share one.
 
     Unlike `hash`, it gives the same in all processes that have the secret. It is Python's SipHash-1-3, with which
-    Python finds out whether a module's source has changed.
+    Python finds out whether a module's source has changed. A short key, such as a number, is mixed with the secret
+    instead: that takes a tenth of the time, and no two short keys have the same hash.
     """
 
     def __init__(self, secret: int) -> None:
         """`secret`: a random number of 63 bits."""
         self.secret = secret
+        self._secret: i64 = secret
 
     def key(self, key: bytes, at: i64) -> i64:
         """The hash of a record's key without its schema: from `at` on."""
-        return read_i64_le(source_hash(self.secret, key[at:]), 0)
+        end: i64 = len(key)
+        if end - at > _SHORT_KEY_BYTES:
+            return read_i64_le(source_hash(self.secret, key[at:]), 0)
+        # Each step can be undone: the size and the bytes, the secret, and twice a product with an odd number.
+        found: i64 = end - at
+        while at < end:
+            found = found << 8 | key[at]
+            at += 1
+        found ^= self._secret
+        found = (found ^ found >> 32) * _ODD & _MASK
+        found = (found ^ found >> 29) * _ODD & _MASK
+        return found ^ found >> 32
 
     def row(self, value: bytes, at: i64) -> i64:
         """The hash of a row, which begins at `at`; neither GONE nor UNKNOWN."""
@@ -80,8 +99,7 @@ class HashFiles:
     """The hashes of one side, in files of a directory."""
 
     def __init__(self, folder: Path, name: str) -> None:
-        self._folder = folder
-        self._name = name
+        self._paths = str(folder / name)
         self._buffers = [BytesWriter() for _ in range(PARTS)]
 
     def add(self, key: i64, row: i64, place: i64, lsn: i64) -> None:
@@ -103,18 +121,24 @@ class HashFiles:
     def take(self, part: i64) -> bytes:
         """Return what was added to a part, in this order, and remove it."""
         self._flush(part)
-        path = self._path(part)
+        path = Path(self._path(part))
         found = path.read_bytes()
         path.unlink()
         return found
 
     def _flush(self, part: i64) -> None:
-        with self._path(part).open("ab") as file:
-            file.write(self._buffers[part].getvalue())
+        data = self._buffers[part].getvalue()
+        # A file object takes longer to make than the bytes to write.
+        file = os.open(self._path(part), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            while data:
+                data = data[os.write(file, data) :]
+        finally:
+            os.close(file)
         self._buffers[part].truncate(0)
 
-    def _path(self, part: i64) -> Path:
-        return self._folder / f"{self._name}{part}"
+    def _path(self, part: i64) -> str:
+        return f"{self._paths}{part}"
 
 
 @final
@@ -189,28 +213,40 @@ class PartDifferences:
 def differences(topic: bytes, table: bytes, floors: dict[int, int]) -> PartDifferences:
     """Compare one part of both sides, as `HashFiles.take` returns it. `floors`: those of TopicHashes."""
     found = PartDifferences()
-    if _is_same(found, topic, table, floors, 1, 0):
-        return found
-    for share in range(_SHARES):
-        if not _is_same(found, topic, table, floors, _SHARES, share):
-            _compare(found, topic, table, floors, share)
+    _divide(found, topic, table, floors, 1, 0, _sum(topic, floors, 1, 0), _sum(table, {}, 1, 0))
     if found.keys:
         _find_events(found, topic, floors)
     return found
 
 
-def _is_same(
-    found: PartDifferences, topic: bytes, table: bytes, floors: dict[int, int], shares: i64, share: i64
-) -> bool:
-    """Whether the topic has just one event for each row of the table, in one share of so many: its newest then.
+def _divide(
+    found: PartDifferences,
+    topic: bytes,
+    table: bytes,
+    floors: dict[int, int],
+    shares: i64,
+    share: i64,
+    of_topic: tuple[i64, i64],
+    of_table: tuple[i64, i64],
+) -> None:
+    """Compare one share of so many by the sums of both sides; halve it where they differ, down to the smallest share.
 
-    So each row is equal, and need not be looked at.
+    If they do not, the topic has just one event for each row of the table: its newest then. So each row is equal, and
+    need not be looked at.
     """
-    rows, total = _sum(topic, floors, shares, share)
-    if (rows, total) != _sum(table, {}, shares, share):
-        return False
-    found.rows_in_topic += int(rows)
-    return True
+    if of_topic == of_table:
+        found.rows_in_topic += int(of_topic[0])
+        return
+    if shares == _SHARES:
+        _compare(found, topic, table, floors, share)
+        return
+    rows, total = _sum(topic, floors, 2 * shares, share)
+    table_rows, table_total = _sum(table, {}, 2 * shares, share)
+    half, table_half = (rows, total), (table_rows, table_total)
+    rest = (of_topic[0] - rows, of_topic[1] - total)
+    table_rest = (of_table[0] - table_rows, of_table[1] - table_total)
+    _divide(found, topic, table, floors, 2 * shares, share, half, table_half)
+    _divide(found, topic, table, floors, 2 * shares, share + shares, rest, table_rest)
 
 
 def _sum(part: bytes, floors: dict[int, int], shares: i64, share: i64) -> tuple[i64, i64]:
@@ -230,6 +266,10 @@ def _sum(part: bytes, floors: dict[int, int], shares: i64, share: i64) -> tuple[
 
 def _is_of(key: i64, shares: i64, share: i64) -> bool:
     return (key >> _PART_BITS) & (shares - 1) == share
+
+
+def _share(key: i64) -> i64:
+    return (key >> _PART_BITS) & (_SHARES - 1)
 
 
 def _compare(found: PartDifferences, topic: bytes, table: bytes, floors: dict[int, int], share: i64) -> None:
@@ -282,10 +322,14 @@ def _compare(found: PartDifferences, topic: bytes, table: bytes, floors: dict[in
 def _find_events(found: PartDifferences, topic: bytes, floors: dict[int, int]) -> None:
     """Note where the events of the keys are: so nobody has to read the whole topic for them."""
     wanted = set(found.keys)
+    in_shares: i64 = 0
+    for each in found.keys:
+        in_shares |= 1 << _share(i64(each))
     at: i64 = 0
     end: i64 = len(topic)
     while at < end:
-        if int(read_i64_be(topic, at)) in wanted:
+        key = read_i64_be(topic, at)
+        if in_shares >> _share(key) & 1 and int(key) in wanted:
             place = read_i64_be(topic, at + 16)
             if _counts(place, floors):
                 found.events.append(int(place))

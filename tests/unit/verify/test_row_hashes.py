@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -37,6 +39,7 @@ RELATION = ResolvedRelation(
 )
 LSN = 1_000_000
 OTHER_SCHEMA = MARKER + bytes(8)
+ORDERS: Final = ("big", "little")
 
 
 def number(value: int) -> bytes:
@@ -265,12 +268,35 @@ def test_the_keys_of_each_partition_are_told_by_their_headers_since_its_last_tru
     assert it.topic.key_headers == {0: {header}, 1: {header, b""}}
 
 
-def test_a_hash_depends_on_the_secret_and_on_what_follows_the_schema() -> None:
+@pytest.mark.parametrize("key", [b"", b"k", b"7 bytes", b"8 bytes.", b"a long key"])
+def test_a_hash_depends_on_the_secret_and_on_what_follows_the_schema(key: bytes) -> None:
     one, other = KeyedHash(1), KeyedHash(2)
-    assert one.key(b"--key", 2) == one.key(b"++key", 2) == KeyedHash(1).row(b"-key", 1)
-    assert one.key(b"--key", 2) != one.key(b"--kez", 2)
-    assert one.key(b"--key", 2) != other.key(b"--key", 2)
+    assert one.key(b"--" + key, 2) == one.key(b"++" + key, 2) == KeyedHash(1).key(key, 0)
+    assert one.row(b"--" + key, 2) == one.row(b"++" + key, 2) == KeyedHash(1).row(key, 0)
+    assert one.key(b"--" + key, 2) != one.key(b"--" + key[:-1] + b"z", 2)
+    assert one.key(b"--" + key, 2) != other.key(b"--" + key, 2)
+    assert one.row(b"--" + key, 2) != other.row(b"--" + key, 2)
+
+
+def test_no_row_has_a_hash_that_stands_for_something_else() -> None:
+    one = KeyedHash(1)
     assert not {one.row(b"%d" % number, 0) for number in range(1000)} & {GONE, UNKNOWN}
+
+
+def test_no_two_short_keys_have_the_same_hash() -> None:
+    secret = random.getrandbits(63)
+    keys = {bytes(size) for size in range(9)} | {b"\1" + bytes(size) for size in range(9)}
+    keys |= {number.to_bytes(size, order) for number in range(1 << 13) for size in (2, 7, 9) for order in ORDERS}
+    hashes = {KeyedHash(secret).key(key, 0) for key in keys}
+    assert len(hashes) == len(keys)
+
+
+def test_short_keys_are_spread_over_all_parts_and_their_shares() -> None:
+    hashed, keys = KeyedHash(random.getrandbits(63)), range(1 << 17)
+    for order in ORDERS:
+        found = Counter(hashed.key(key.to_bytes(6, order), 0) & (16 * PARTS - 1) for key in keys)
+        assert len(found) == 16 * PARTS, "32 are to be expected in each: none is empty"
+        assert max(found.values()) < 128
 
 
 @pytest.mark.parametrize("data", [b"", b"x", b"\x01\x02", MARKER, MARKER + bytes(7), bytes(4)])
