@@ -292,7 +292,9 @@ def _add_migrate(commands: _Commands) -> None:
         "cdcd migrate debezium connector.json --brokers kafka:9092",
     )
     migrate.set_defaults(log_level=None, config="cdcd.toml")
-    programs = _Parts(migrate, "programs", "program", "the file to write (default: cdcd.toml)")
+    programs = _Parts(
+        migrate, "programs", "program", "the file of settings to write, or to take over by (default: cdcd.toml)"
+    )
     debezium = programs.add(
         "debezium",
         "write the settings that a Debezium connector's configuration comes to, and name the options without an equal",
@@ -305,6 +307,19 @@ def _add_migrate(commands: _Commands) -> None:
     )
     debezium.add_argument("--brokers", metavar="HOST:PORT,...", help="Kafka's brokers, which no option names")
     debezium.add_argument("--force", action="store_true", help="overwrite the file if it is there")
+    does = debezium.add_mutually_exclusive_group()
+    does.add_argument(
+        "--take-over",
+        action="store_true",
+        help="by the settings in the file: take over the slot, the publication and the topics of the stopped "
+        "connector, at the very position where it stopped",
+    )
+    does.add_argument(
+        "--back",
+        action="store_true",
+        help="by the settings in the file: print the offset with which the connector goes on where the stopped daemon "
+        "ended, for PATCH /connectors/NAME/offsets of Kafka Connect",
+    )
 
 
 def _add_slot(commands: _Commands) -> None:

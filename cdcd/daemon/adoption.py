@@ -36,7 +36,7 @@ from cdcd.daemon.adoption_proof import Compare, Proof, Seam, prove
 from cdcd.daemon.clients import Clients
 from cdcd.daemon.fallbacks import Fallbacks
 from cdcd.daemon.kafka_session import KafkaSession
-from cdcd.daemon.kafka_takeover import KafkaTakeover
+from cdcd.daemon.kafka_takeover import KafkaTakeover, Purpose
 from cdcd.daemon.publication_setup import PublicationSetup
 from cdcd.daemon.slot_setup import SlotSetup
 from cdcd.errors import GapError, PostgresUnavailable, RequestRejected
@@ -124,7 +124,7 @@ class Adoption:
                 # From this position on, the base makes every LSN higher than those that Kafka has.
                 earliest = found.confirmed_lsn if proof is Proof.SAID else found.wal_lsn
                 takeover = KafkaTakeover(
-                    self._settings, clients, kafka, lambda: None, lambda: False, self._fallbacks, adopts=True
+                    self._settings, clients, kafka, lambda: None, lambda: False, self._fallbacks, Purpose.ADOPT
                 )
                 stack.callback(takeover.close)
                 takeover.start(replace(found, wal_lsn=earliest), tables, lambda: 0)

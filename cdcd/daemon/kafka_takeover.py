@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
+from enum import Enum
 from functools import partial
 from threading import Thread
 
@@ -40,6 +41,7 @@ from cdcd.progress.continuity import (
     check_recorded,
     check_server,
     check_start,
+    migrated_record,
 )
 from cdcd.reading.slot_progress import delivery, progress_store
 from cdcd.sink.hanging_transactions import Evidence, TopicPartition, decide_hanging
@@ -48,6 +50,17 @@ from cdcd.sink.kafka.cluster import KafkaCluster
 from cdcd.sink.kafka.topic_check import BEYOND_S, TopicCheck
 from cdcd.sink.kafka.undecided_transactions import UndecidedTransactions
 from cdcd.sink.topics import own_specs
+
+
+class Purpose(Enum):
+    """What the take-over is for. It decides what slot, server and progress have to tell."""
+
+    STREAM = "stream"
+    """One story: the stream goes on where the progress ends."""
+    ADOPT = "adopt"
+    """Nothing: `adoption` decides by itself whether the stream goes on at another server."""
+    MIGRATE = "migrate"
+    """No progress beyond the slot: another program's connector has streamed from it (`migration.handover`)."""
 
 
 class KafkaTakeover:
@@ -61,15 +74,13 @@ class KafkaTakeover:
         wake: Callable[[], None],
         stopping: Callable[[], bool],
         fallbacks: Fallbacks,
-        *,
-        adopts: bool = False,
+        purpose: Purpose = Purpose.STREAM,
     ) -> None:
         """`wake` is called at the end; `stopping` ends the take-over early.
 
-        `fallbacks` adds tables to park, and topics that lost records. `adopts`: for `adoption`, which decides by itself
-        whether the stream goes on at another server.
+        `fallbacks` adds tables to park, and topics that lost records.
         """
-        self._adopts = adopts
+        self._purpose = purpose
         self._settings = settings
         self._clients = clients
         self._kafka = kafka
@@ -159,16 +170,19 @@ class KafkaTakeover:
         if self._ended():
             return None
         accepts_gap = self._settings.source.accepts_gap
-        is_contiguous = True
-        if self._adopts:
+        is_contiguous, goes_on_from = True, last
+        if self._purpose is Purpose.ADOPT:
             server = server.rebased(adopted_base(last, server))
+        elif self._purpose is Purpose.MIGRATE:
+            goes_on_from = migrated_record(last, slot, server)
         else:
             is_contiguous = check_start(last, remains, slot, server, names.progress, accepts_gap=accepts_gap)
             server = server.rebased(0 if last is None else last.lsn_base)
         check.check(last)
-        if last is not None and is_contiguous and self._delivery.leaves_hanging_transactions:
+        looks_beyond = last is not None and is_contiguous and self._purpose is not Purpose.MIGRATE
+        if last is not None and looks_beyond and self._delivery.leaves_hanging_transactions:
             beyond = check.topic_beyond(last, self._until(BEYOND_S))
-            if beyond and self._adopts and self._progress.last_record() != last:
+            if beyond and self._purpose is Purpose.ADOPT and self._progress.last_record() != last:
                 # An adoption does not hold the old server's slot.
                 raise Fenced(
                     "a daemon of the old server has started, and publishes",
@@ -176,7 +190,7 @@ class KafkaTakeover:
                     code="daemon-fenced",
                 )
             is_contiguous = check_recorded(last, beyond, names.progress, accepts_gap=accepts_gap)
-        publisher, snapshots = self._publishers.make(server, producer, self._tables, check, last, found)
+        publisher, snapshots = self._publishers.make(server, producer, self._tables, check, goes_on_from, found)
         schedule = self._delivery.schedule(
             sink.transaction_rows_max, sink.transaction_bytes_max, sink.transaction_linger_ms, timeout_ms
         )
@@ -197,11 +211,11 @@ class KafkaTakeover:
     def _check_before_fencing(self, server: Server) -> TopicCheck:
         """Step 1: raise the error of a start that must fence nobody."""
         self._kafka.check_own_topics(self._names)
-        accepts_loss = self._settings.sink.on_topic_lost == "resnapshot" and not self._adopts
+        accepts_loss = self._settings.sink.on_topic_lost == "resnapshot" and self._purpose is Purpose.STREAM
         check = TopicCheck(self._kafka, self._progress, self._topics, self._pause, self._lost, resnapshot=accepts_loss)
         visible = self._progress.visible_record()
         check_format(visible, self._settings.sink.event_format)
-        if not self._adopts:
+        if self._purpose is not Purpose.ADOPT:
             check_server(visible, server)
         check.check(visible)
         return check
@@ -219,6 +233,6 @@ class KafkaTakeover:
         undecided.wait_for_others()
 
         def gather_evidence(hanging: Mapping[TopicPartition, int]) -> Evidence:
-            return undecided.gather_evidence(None if self._adopts else confirmed_lsn(), hanging)
+            return undecided.gather_evidence(None if self._purpose is Purpose.ADOPT else confirmed_lsn(), hanging)
 
         decide_hanging(undecided, producers, gather_evidence, self._pause, self._ended)

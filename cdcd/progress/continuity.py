@@ -207,6 +207,27 @@ def check_drained(last: SlotRecord | None, slot: str, server: Server) -> bool:
     return False
 
 
+def migrated_record(last: SlotRecord | None, slot: str, server: Server) -> SlotRecord:
+    """The record that the stream of `slot` goes on from if another program's connector has streamed from it until now.
+
+    `last`: the last slot record, if cdcd has had the slot before. Raises GapError if cdcd would go on by itself, or
+    cannot go on in these topics.
+    """
+    if last is not None and last.server_lsn > server.confirmed_lsn:
+        raise GapError(
+            f"Kafka has cdcd's progress of the slot {slot} up to {format_lsn(last.lsn)}, and the slot stands before it",
+            "Run: cdcd run",
+            code="slot-moved",
+        )
+    if last is not None and (last.incomplete or last.lsn_base):
+        raise GapError(
+            "events of cdcd's earlier stream are on its parked topic, or have LSNs that are not those of the server",
+            "Take a new sink.prefix",
+            code="connector-differs",
+        )
+    return SlotRecord(slot, server.confirmed_lsn, 0, 0, server.system_id, server.timeline, transactions=0, rows=0)
+
+
 def check_lost_slot(last: SlotRecord | None, slot: str, server: Server, *, accepts_gap: bool = False) -> None:
     """Raise GapError if there is no slot, and a new one would not go on where `last` ends.
 

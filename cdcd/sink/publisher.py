@@ -309,6 +309,19 @@ class Publisher:
             self._open = None
             self._producer.abort()
 
+    def begin_migration(self, lsn: int, copied: list[TableSnapshot], now: float) -> None:
+        """Open the Kafka transaction with which the stream of another program's slot becomes this one's, at `lsn`.
+
+        `copied`: the records of the tables whose rows the topics have. What is published next, up to the commit,
+        belongs to it. Raises as `publish`.
+        """
+        assert self._open is None, "the stream begins with this Kafka transaction"
+        self._begins_at = lsn
+        with self._naming_table():
+            transaction = self._begin(now)
+            transaction.end_lsn = lsn
+            self._publish_snapshot_records(transaction, copied)
+
     def adopt(
         self,
         lsn: int,

@@ -19,6 +19,7 @@ import urllib.request
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).resolve().parent.parent)]
@@ -87,7 +88,7 @@ class Connect(processes.Server):
     def check(self) -> None:
         """Raise ServerError if a connector or its task has failed: the worker does not end then."""
         for name in self.connectors:
-            status = self._ask("GET", f"/connectors/{name}/status")
+            status = self.ask("GET", f"/connectors/{name}/status")
             if status and '"FAILED"' in status:
                 raise jars.ServerError(f"{self.name}: {json.loads(status)}")
 
@@ -141,14 +142,14 @@ class Connect(processes.Server):
 
     def _ready(self) -> bool:
         """Whether the worker has accepted the connectors."""
-        if self._ask("GET", "/") is None:
+        if self.ask("GET", "/") is None:
             return False
         return all(
-            self._ask("PUT", f"/connectors/{name}/config", properties) is not None
+            self.ask("PUT", f"/connectors/{name}/config", properties) is not None
             for name, properties in self.connectors.items()
         )
 
-    def _ask(self, method: str, path: str, body: Mapping[str, str] | None = None) -> str | None:
+    def ask(self, method: str, path: str, body: Any = None) -> str | None:
         """Return the answer of the worker's REST server; None while there is none, or nothing at `path`."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"}

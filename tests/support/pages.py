@@ -45,6 +45,7 @@ class NotExecuted:
 
 _EVENT = "acceptance/test_manual.py::test_the_settings_of_the_readme_give_the_event_that_the_pages_show"
 _BY_HAND = By("readers/by_hand.py")
+_MIGRATE = "acceptance/test_migrate.py"
 _OPERATING = "acceptance/test_manual_operating.py"
 _OUTBOX = "acceptance/test_outbox.py::test_the_page_and_what_knows_the_outbox"
 _OTHERS = "acceptance/test_manual.py::test_other_programs_read_the_topics"
@@ -106,7 +107,13 @@ BLOCKS: dict[str, dict[str, Executes]] = {
         '[sink]\nformat = "row"': "unit/manual/test_debezium.py::test_the_settings_of_the_page_are_taken",
         "[avro]": "unit/manual/test_debezium.py::test_the_settings_of_the_page_are_taken",
         '{"id": 7': "unit/manual/test_debezium.py::test_the_rows_of_the_page_are_written",
-        "cdcd migrate debezium": "acceptance/test_migrate.py::test_cdcd_check_takes_what_a_connector_was_converted_to",
+        "cdcd migrate debezium connector.json --brokers": (
+            f"{_MIGRATE}::test_cdcd_check_takes_what_a_connector_was_converted_to"
+        ),
+        "curl -X PUT": f"{_MIGRATE}::test_a_connector_is_replaced_in_place_under_load_and_gets_its_slot_back",
+        "cdcd migrate debezium connector.json --back": (
+            f"{_MIGRATE}::test_a_connector_is_replaced_in_place_under_load_and_gets_its_slot_back"
+        ),
     },
     "deployment": {
         "CDCD_MONITORING__PORT=9479": f"{_OPERATING}::test_a_standby_daemon",

@@ -17,8 +17,9 @@ from cdcd.progress.continuity import (
     check_lost_slot,
     check_server,
     check_start,
+    migrated_record,
 )
-from cdcd.progress.records import SlotRecord
+from cdcd.progress.records import ParkedTable, SlotRecord
 
 LAST = SlotRecord("cdcd", 0x500, 0x480, 1, "7300000000000000001", 1, 1, 1)
 SERVER = Server("7300000000000000001", 1, "", wal_lsn=0x600, confirmed_lsn=0x500)
@@ -181,3 +182,22 @@ def test_what_a_person_can_run_is_in_each_refusal_of_another_server() -> None:
     for server, _ in OTHERS:
         with pytest.raises(GapError, match="run: cdcd adopt"):
             check_server(replace(LAST, database_oid=4), server)
+
+
+@pytest.mark.parametrize("last", [None, LAST, replace(LAST, lsn=0x480)])
+def test_the_slot_of_a_connector_goes_on_where_it_stands(last: SlotRecord | None) -> None:
+    record = migrated_record(last, "cdcd", SERVER)
+    assert (record.slot, record.lsn, record.commit_lsn, record.system_id) == ("cdcd", 0x500, 0, SERVER.system_id)
+
+
+@pytest.mark.parametrize(
+    ("last", "said"),
+    [
+        (replace(LAST, lsn=0x508), "Run: cdcd run"),
+        (replace(LAST, parked=(ParkedTable("public", "t", "refused", 0x400, 0),)), "parked topic"),
+        (replace(LAST, lsn=0x1_0000_0400, lsn_base=0x1_0000_0000), "not those of the server"),
+    ],
+)
+def test_a_slot_of_which_cdcd_has_more_is_not_taken_over(last: SlotRecord, said: str) -> None:
+    with pytest.raises(GapError, match=said):
+        migrated_record(last, "cdcd", SERVER)

@@ -1,0 +1,148 @@
+"""Leaves out of cdcd's first events what the connector has published already. Pure.
+
+Before: `topic_tails` has read the last change of each partition; the slot sends again what it has not confirmed.
+After: `handover` publishes what is left.
+
+The connector stops anywhere, also inside a transaction, and its partitions do not end at the same change. So the *seam*
+is not one position: on each partition it is behind the last change there. The events of a partition are left out up to
+and including this change, and published from there on. The slot must send this change, with the same key: else the
+settings, the tables or the server are not the connector's, and nothing may be published.
+
+Rows without a key go to any partition: each is left out as often as it is there. A truncate goes to every partition,
+and the connector writes it to one: it is left out while a partition of its topic still waits for its last change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cdcd.errors import GapError
+from cdcd.lsn import format_lsn
+from cdcd.migration.topic_tails import Change, Tail, TopicTails, parse_change
+from cdcd.sink.batches import Batch, TableBatch
+from cdcd.sink.partitioner import partition_for
+
+
+class Seam:
+    """The seam of one slot, while its transactions pass from the confirmed position on."""
+
+    def __init__(self, found: TopicTails, confirmed_lsn: int, topic: Callable[[str, str], str]) -> None:
+        """`topic` names the topic of a table, by schema and name."""
+        self._found = found
+        self._confirmed_lsn = confirmed_lsn
+        self._topic = topic
+        self._waiting = {
+            place: tail for place, tail in found.tails.items() if tail.key is not None or tail.change.op == "t"
+        }
+        """The last changes that the slot has not sent again yet."""
+        self.left_out = 0
+        """Events that were published already."""
+        self.published = 0
+        """Events that were not."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether changes are published beyond the slot's position: then the slot must send them again."""
+        return self._found.last_commit >= self._confirmed_lsn
+
+    def is_over(self, end_lsn: int) -> bool:
+        """Whether no later transaction than one that ends at `end_lsn` can be published in part."""
+        return end_lsn > self._found.last_commit
+
+    def check(self) -> None:
+        """Raise GapError if a change that is published has not come from the slot."""
+        for (topic, partition), tail in self._waiting.items():
+            if tail.change.last_commit >= self._confirmed_lsn:
+                raise GapError(
+                    f"the last event of {topic}, partition {partition}, is a change at {format_lsn(tail.change.lsn)} "
+                    f"(xid {tail.change.xid}), and the slot does not send it as the connector has published it",
+                    "Compare the settings with the connector's options, and source.dsn with its database. Nothing was "
+                    "published: the connector can go on",
+                    code="events-unmatched",
+                )
+
+    def cut(self, batch: Batch) -> None:
+        """Take out of a batch what is published."""
+        for table in batch.tables:
+            topic = self._topic(table.schema, table.name)
+            kept = self._kept(table, topic) if topic in self._found.ends else None
+            if kept is not None:
+                ops = table.ops.getvalue()
+                dropped = sum(1 for at, op in enumerate(ops) if op and at not in kept)
+                self.left_out += dropped
+                batch.rows -= dropped
+                _keep(table, kept)
+        self.published += batch.rows
+        batch.tables = [table for table in batch.tables if table.messages]
+
+    def _kept(self, table: TableBatch, topic: str) -> set[int]:
+        """The indexes of the messages that are not published yet."""
+        kept: set[int] = set()
+        everywhere = set(table.everywhere)
+        partitions = len(self._found.ends[topic])
+        follows_kept = False
+        follows_last = False
+        for at, message in enumerate(table.messages):
+            key, value = message.get("key"), message["value"]
+            if value is None:  # the tombstone of the delete before
+                is_new = follows_kept or follows_last
+            elif at in everywhere:
+                is_new = self._is_new_truncate(topic, value)
+            elif key is None:
+                is_new = self._is_new_row(topic, value)
+            else:
+                is_new, follows_last = self._is_new(topic, partition_for(key, partitions), key, value)
+            follows_kept = is_new
+            if is_new:
+                kept.add(at)
+        return kept
+
+    def _is_new(self, topic: str, partition: int, key: bytes, value: bytes) -> tuple[bool, bool]:
+        """Whether an event is behind the last one of its partition; and whether it is that one and has no tombstone."""
+        tail = self._waiting.get((topic, partition))
+        if tail is None:
+            return True, False
+        change, _ = parse_change(value, topic)
+        assert change is not None
+        if tail.change.last_commit < self._confirmed_lsn and change.xid != tail.change.xid:
+            del self._waiting[topic, partition]  # the slot had confirmed it
+            return True, False
+        if not _is_same(change, key, tail):
+            return False, False
+        del self._waiting[topic, partition]
+        return False, not tail.has_tombstone
+
+    def _is_new_truncate(self, topic: str, value: bytes) -> bool:
+        waiting = [(place, tail) for place, tail in self._waiting.items() if place[0] == topic]
+        if waiting:
+            change, _ = parse_change(value, topic)
+            for place, tail in waiting:
+                if change is not None and _is_same(change, None, tail):
+                    del self._waiting[place]
+        return not waiting
+
+    def _is_new_row(self, topic: str, value: bytes) -> bool:
+        rows = self._found.keyless.get(topic)
+        if not rows:
+            return True
+        change, _ = parse_change(value, topic)
+        assert change is not None
+        if rows[change.identity] <= 0:
+            return True
+        rows[change.identity] -= 1
+        return False
+
+
+def _is_same(change: Change, key: bytes | None, tail: Tail) -> bool:
+    of_tail = tail.change
+    return (change.xid, change.lsn, change.op, key) == (of_tail.xid, of_tail.lsn, of_tail.op, tail.key)
+
+
+def _keep(table: TableBatch, kept: set[int]) -> None:
+    """Keep these messages of a table, and forget the others."""
+    ops, messages, everywhere = table.ops.getvalue(), table.messages, set(table.everywhere)
+    order = sorted(kept)
+    table.messages = [messages[at] for at in order]
+    table.everywhere = [number for number, at in enumerate(order) if at in everywhere]
+    table.ops.truncate(0)
+    table.ops.write(bytes(ops[at] for at in order))

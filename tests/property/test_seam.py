@@ -1,0 +1,150 @@
+"""Whatever a connector has published when it stops: behind the seam every partition has each event, in order, once."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdcd.migration.seam import Seam
+from cdcd.migration.topic_tails import Tail, TopicTails, parse_change
+from cdcd.sink.batches import BatchBuilder
+from cdcd.sink.partitioner import partition_for
+
+TOPIC, PARTITIONS = "shop.public.t", 2
+KEYS = [b"%d" % number for number in range(3)]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A change of a transaction; `lsn` may be that of the change before, as rows of one COPY have it."""
+
+    xid: int
+    lsn: int
+    op: str
+    key: bytes | None
+    last_commit: int
+
+    @property
+    def value(self) -> bytes:
+        source = {
+            "snapshot": "false", "sequence": json.dumps([str(self.last_commit), str(self.lsn)]), "txId": self.xid,
+            "lsn": self.lsn,
+        }  # fmt: skip
+        after = None if self.op == "d" else [self.lsn, (self.key or b"").decode()]
+        return json.dumps({"before": None, "after": after, "source": source, "op": self.op}).encode()
+
+    @property
+    def records(self) -> list[tuple[bytes | None, bytes | None]]:
+        """The event, and its tombstone."""
+        event: tuple[bytes | None, bytes | None] = (self.key, self.value)
+        return [event, (self.key, None)] if self.op == "d" else [event]
+
+
+@st.composite
+def histories(draw: st.DrawFn, *, keyed: bool) -> list[list[Row]]:
+    """Transactions in commit order, whose changes lie between each other in the WAL."""
+    made: list[list[Row]] = []
+    last_commit = 1_000
+    for number in range(draw(st.integers(1, 5))):
+        rows: list[Row] = []
+        lsn = last_commit - draw(st.integers(0, 40))  # it may have begun before the last commit
+        for _ in range(draw(st.integers(1, 6))):
+            key = draw(st.sampled_from(KEYS)) if keyed else None
+            op = draw(st.sampled_from("ccd" if keyed else "c"))
+            same = bool(rows) and rows[-1].op == op and (key is None or rows[-1].key != key) and draw(st.booleans())
+            lsn += 0 if same else 10
+            rows.append(Row(10 + number, lsn, op, key, last_commit))
+        made.append(rows)
+        last_commit = max(last_commit, lsn) + 10
+    return made
+
+
+def publish(history: list[list[Row]], seam: Seam, cuts: list[int]) -> list[tuple[bytes | None, bytes | None]]:
+    """What is left of a history that comes in batches; `cuts`: after how many rows a batch is built."""
+    builder = BatchBuilder(True, truncate_key=None)
+    table = builder.open_table("public", "t")
+    left: list[tuple[bytes | None, bytes | None]] = []
+
+    def build() -> None:
+        batch = builder.build()
+        seam.cut(batch)
+        left.extend((message.get("key"), message["value"]) for each in batch.tables for message in each.messages)
+
+    passed = 0
+    for number, rows in enumerate(history):
+        end = history[number + 1][0].last_commit if number + 1 < len(history) else rows[-1].lsn + 1_000
+        builder.begin(end - 1, 1)
+        for row in rows:
+            builder.add(table, ord(row.op), row.key, row.value)
+            passed += 1
+            if passed in cuts:
+                build()
+        builder.commit(end)
+    build()
+    build()
+    return left
+
+
+def found_in(published: dict[int, list[tuple[bytes | None, bytes | None]]], confirmed_lsn: int) -> TopicTails:
+    """The ends of partitions, as `read_tails` finds them."""
+    found = TopicTails({TOPIC: [len(published[at]) for at in range(PARTITIONS)]})
+    for partition, records in published.items():
+        tombstones = set[Any]()
+        changes = []
+        for key, value in reversed(records):
+            if value is None:
+                tombstones.add(key)
+                continue
+            change, _ = parse_change(value, TOPIC)
+            assert change is not None
+            changes.append(Tail(change, key, key in tombstones))
+            tombstones = set()
+        found.note(TOPIC, partition, changes, confirmed_lsn)
+    return found
+
+
+@given(st.data())
+def test_with_a_key_each_partition_has_every_record_once_and_in_order(data: st.DataObject) -> None:
+    history = data.draw(histories(keyed=True))
+    confirmed = data.draw(st.integers(0, len(history) - 1))
+    confirmed_lsn = history[confirmed][0].last_commit + data.draw(st.integers(0, 9))
+    whole: dict[int, list[tuple[bytes | None, bytes | None]]] = {at: [] for at in range(PARTITIONS)}
+    certain = [0] * PARTITIONS
+    for number, rows in enumerate(history):
+        for key, value in [record for row in rows for record in row.records]:
+            assert key is not None
+            partition = partition_for(key, PARTITIONS)
+            whole[partition].append((key, value))
+            if number < confirmed:
+                certain[partition] = len(whole[partition])
+    published = {
+        at: records[: data.draw(st.integers(certain[at], len(records)))] for at, records in whole.items()
+    }  # fmt: skip
+    seam = Seam(found_in(published, confirmed_lsn), confirmed_lsn, lambda *table: f"shop.{'.'.join(table)}")
+    left = publish(history[confirmed:], seam, data.draw(st.lists(st.integers(1, 12))))
+    seam.check()
+    for partition, records in whole.items():
+        later = [record for record in left if partition_for(record[0] or b"", PARTITIONS) == partition]
+        assert published[partition] + later == records
+
+
+@given(st.data())
+def test_without_a_key_every_row_is_there_once(data: st.DataObject) -> None:
+    history = data.draw(histories(keyed=False))
+    confirmed = data.draw(st.integers(0, len(history) - 1))
+    confirmed_lsn = history[confirmed][0].last_commit + data.draw(st.integers(0, 9))
+    published: dict[int, list[tuple[bytes | None, bytes | None]]] = {at: [] for at in range(PARTITIONS)}
+    whole = Counter(row.value for rows in history for row in rows)
+    for number, rows in enumerate(history):
+        for row in rows:
+            if number < confirmed or data.draw(st.booleans()):
+                published[data.draw(st.integers(0, PARTITIONS - 1))].append((None, row.value))
+    seam = Seam(found_in(published, confirmed_lsn), confirmed_lsn, lambda *table: f"shop.{'.'.join(table)}")
+    left = publish(history[confirmed:], seam, data.draw(st.lists(st.integers(1, 12))))
+    there = Counter(value for records in published.values() for _, value in records)
+    assert there + Counter(value for _, value in left) == whole
