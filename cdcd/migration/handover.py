@@ -39,7 +39,6 @@ from cdcd.progress.continuity import Server
 from cdcd.progress.snapshot_records import DONE, TableSnapshot
 from cdcd.sink.kafka.cluster import KafkaCluster
 from cdcd.sink.publisher import Publisher
-from cdcd.sink.topics import TopicNames
 from cdcd.source.replication_stream import ReplicationStream
 from cdcd.source.slot import Slot
 from cdcd.source.start_options import start_options
@@ -77,7 +76,7 @@ class Handover:
         self._settings = settings
         self._clients = clients
         self._delimiter = delimiter
-        self._names = TopicNames(settings.sink.prefix, settings.sink.topic)
+        self._names = settings.topic_names()
         self._last_status_s = 0.0
 
     def run(self, captured: Callable[[str, str], bool]) -> TakenOver:
