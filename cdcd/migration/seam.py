@@ -18,7 +18,8 @@ from collections.abc import Callable
 
 from cdcd.errors import GapError
 from cdcd.lsn import format_lsn
-from cdcd.migration.topic_tails import Change, Tail, TopicTails, parse_change
+from cdcd.migration.published_change import Change, ChangeReader
+from cdcd.migration.topic_tails import Tail, TopicTails
 from cdcd.sink.batches import Batch, TableBatch
 from cdcd.sink.partitioner import partition_for
 
@@ -26,8 +27,11 @@ from cdcd.sink.partitioner import partition_for
 class Seam:
     """The seam of one slot, while its transactions pass from the confirmed position on."""
 
-    def __init__(self, found: TopicTails, confirmed_lsn: int, topic: Callable[[str, str], str]) -> None:
+    def __init__(
+        self, found: TopicTails, confirmed_lsn: int, topic: Callable[[str, str], str], changes: ChangeReader
+    ) -> None:
         """`topic` names the topic of a table, by schema and name."""
+        self._changes = changes
         self._found = found
         self._confirmed_lsn = confirmed_lsn
         self._topic = topic
@@ -102,7 +106,7 @@ class Seam:
         tail = self._waiting.get((topic, partition))
         if tail is None:
             return True, False
-        change, _ = parse_change(value, topic)
+        change, _ = self._changes.read(value, topic)
         assert change is not None
         if tail.change.last_commit < self._confirmed_lsn and change.xid != tail.change.xid:
             del self._waiting[topic, partition]  # the slot had confirmed it
@@ -115,7 +119,7 @@ class Seam:
     def _is_new_truncate(self, topic: str, value: bytes) -> bool:
         waiting = [(place, tail) for place, tail in self._waiting.items() if place[0] == topic]
         if waiting:
-            change, _ = parse_change(value, topic)
+            change, _ = self._changes.read(value, topic)
             for place, tail in waiting:
                 if change is not None and _is_same(change, None, tail):
                     del self._waiting[place]
@@ -125,7 +129,7 @@ class Seam:
         rows = self._found.keyless.get(topic)
         if not rows:
             return True
-        change, _ = parse_change(value, topic)
+        change, _ = self._changes.read(value, topic)
         assert change is not None
         if rows[change.identity] <= 0:
             return True

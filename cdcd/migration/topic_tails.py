@@ -10,41 +10,18 @@ Rows without a key go to any partition. So of a topic of such rows, all changes 
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Final
 
-from cdcd.errors import RequestRejected
+from cdcd.migration.published_change import Change, ChangeReader, Row
 from cdcd.sink.interfaces import PartitionReader
 from cdcd.sink.kafka.cluster import KafkaCluster
 
-_STREAMED: Final = ("c", "u", "d", "t")
 _FIRST_WINDOW: Final = 16
 _GROWTH: Final = 8
 _WINDOW_MAX: Final = 20_000
-
-Row: TypeAlias = "tuple[int, int, str, str]"
-"""A change without a key: xid, LSN, op, and the row before and after it as JSON."""
-
-
-@dataclass(frozen=True)
-class Change:
-    """A change, as its event tells."""
-
-    xid: int
-    lsn: int
-    op: str
-    last_commit: int
-    """Where the transaction before ends; 0: it is not known."""
-    row: str
-    """Before and after, as JSON."""
-
-    @property
-    def identity(self) -> Row:
-        """The change of a table without a key."""
-        return self.xid, self.lsn, self.op, self.row
 
 
 @dataclass(frozen=True)
@@ -104,12 +81,16 @@ class TopicTails:
 
 
 def read_tails(
-    kafka: KafkaCluster, topics: Collection[str], confirmed_lsn: int, encoding: str, meanwhile: Callable[[], None]
+    kafka: KafkaCluster,
+    topics: Collection[str],
+    confirmed_lsn: int,
+    changes: ChangeReader,
+    meanwhile: Callable[[], None],
 ) -> TopicTails:
     """Read the ends of those `topics` that exist. The slot sends again what commits from `confirmed_lsn` on.
 
-    `encoding`: sink.encoding. `meanwhile` is called between two partitions. It does not wait for open
-    transactions. Raises RequestRejected for an event that is not one of the connector, and as Kafka's readers do.
+    `meanwhile` is called between two partitions. It does not wait for open transactions. Raises as ChangeReader and
+    as Kafka's readers do.
     """
     there = kafka.admin.partitions(list(topics))
     found = TopicTails(kafka.admin.end_offsets(there) if there else {})
@@ -117,38 +98,11 @@ def read_tails(
     for topic, partition in written:
         meanwhile()
         reader = kafka.range_reader(topic, partition=partition, end="last_stable")
-        found.note(topic, partition, _changes(reader, found, encoding), confirmed_lsn)
+        found.note(topic, partition, _changes(reader, found, changes), confirmed_lsn)
     return found
 
 
-def parse_change(value: bytes, topic: str, encoding: str = "") -> tuple[Change | None, str]:
-    """The change that an event tells, None for a row of a snapshot, and its `source.snapshot`.
-
-    `encoding`: the one that it must have; empty: any. Raises RequestRejected if it is no event of the connector.
-    """
-    try:
-        document: Any = json.loads(value)
-        has_schema = document.keys() == {"schema", "payload"}
-        if encoding and has_schema != (encoding == "json-schema"):
-            raise ValueError(f"is not in the encoding {encoding}")
-        event = document["payload"] if has_schema else document
-        source = event["source"]
-        snapshot = str(source.get("snapshot") or "false")
-        if event["op"] not in _STREAMED or snapshot not in ("false", "incremental"):
-            return None, snapshot
-        before, _ = json.loads(source["sequence"])
-        row = json.dumps([event["before"], event["after"]], sort_keys=True)
-        return Change(int(source["txId"]), int(source["lsn"]), event["op"], int(before or 0), row), snapshot
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        why = str(error) if str(error).startswith("is not in") else "is not one that Debezium's connector writes so"
-        raise RequestRejected(
-            f"an event on {topic} {why}",
-            "Compare sink.encoding, sink.prefix and the connector's converters and transforms",
-            code="connector-differs",
-        ) from None
-
-
-def _changes(reader: PartitionReader, found: TopicTails, encoding: str) -> Iterator[Tail]:
+def _changes(reader: PartitionReader, found: TopicTails, changes: ChangeReader) -> Iterator[Tail]:
     """Yield the changes of a partition, the last one first."""
     start, end = reader.bounds() or (0, 0)
     window, tombstones = _FIRST_WINDOW, set[bytes | None]()
@@ -160,7 +114,7 @@ def _changes(reader: PartitionReader, found: TopicTails, encoding: str) -> Itera
                 if value is None:
                     tombstones.add(key)
                     continue
-                change, snapshot = parse_change(value, reader.topic, encoding)
+                change, snapshot = changes.read(value, reader.topic)
                 if change is not None:
                     found.is_copied = True
                     yield Tail(change, key, key in tombstones)

@@ -10,12 +10,14 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cdcd.migration.published_change import ChangeReader
 from cdcd.migration.seam import Seam
-from cdcd.migration.topic_tails import Tail, TopicTails, parse_change
+from cdcd.migration.topic_tails import Tail, TopicTails
 from cdcd.sink.batches import BatchBuilder
 from cdcd.sink.partitioner import partition_for
 
 TOPIC, PARTITIONS = "shop.public.t", 2
+CHANGES = ChangeReader("json")
 KEYS = [b"%d" % number for number in range(3)]
 
 
@@ -100,7 +102,7 @@ def found_in(published: dict[int, list[tuple[bytes | None, bytes | None]]], conf
             if value is None:
                 tombstones.add(key)
                 continue
-            change, _ = parse_change(value, TOPIC)
+            change, _ = CHANGES.read(value, TOPIC)
             assert change is not None
             changes.append(Tail(change, key, key in tombstones))
             tombstones = set()
@@ -125,7 +127,7 @@ def test_with_a_key_each_partition_has_every_record_once_and_in_order(data: st.D
     published = {
         at: records[: data.draw(st.integers(certain[at], len(records)))] for at, records in whole.items()
     }  # fmt: skip
-    seam = Seam(found_in(published, confirmed_lsn), confirmed_lsn, lambda *table: f"shop.{'.'.join(table)}")
+    seam = Seam(found_in(published, confirmed_lsn), confirmed_lsn, lambda *table: f"shop.{'.'.join(table)}", CHANGES)
     left = publish(history[confirmed:], seam, data.draw(st.lists(st.integers(1, 12))))
     seam.check()
     for partition, records in whole.items():
@@ -144,7 +146,7 @@ def test_without_a_key_every_row_is_there_once(data: st.DataObject) -> None:
         for row in rows:
             if number < confirmed or data.draw(st.booleans()):
                 published[data.draw(st.integers(0, PARTITIONS - 1))].append((None, row.value))
-    seam = Seam(found_in(published, confirmed_lsn), confirmed_lsn, lambda *table: f"shop.{'.'.join(table)}")
+    seam = Seam(found_in(published, confirmed_lsn), confirmed_lsn, lambda *table: f"shop.{'.'.join(table)}", CHANGES)
     left = publish(history[confirmed:], seam, data.draw(st.lists(st.integers(1, 12))))
     there = Counter(value for records in published.values() for _, value in records)
     assert there + Counter(value for _, value in left) == whole

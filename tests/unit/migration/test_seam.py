@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from cdcd.errors import GapError
+from cdcd.migration.published_change import Change, ChangeReader
 from cdcd.migration.seam import Seam
-from cdcd.migration.topic_tails import Change, Tail, TopicTails, parse_change
+from cdcd.migration.topic_tails import Tail, TopicTails
 from cdcd.sink.batches import Batch, BatchBuilder
 from cdcd.sink.partitioner import partition_for
 
 TOPIC, PARTITIONS = "shop.public.t", 2
+CHANGES = ChangeReader("json")
 KEYS = [next(key for n in range(99) if partition_for(key := b"%d%d" % (p, n), PARTITIONS) == p) for p in (0, 1)]
 """A key of each partition."""
 CONFIRMED = 1_000
@@ -52,7 +54,7 @@ def seam(tails: dict[int, Tail], keyless: list[Change] | None = None) -> Seam:
     found = TopicTails({TOPIC: [9] * PARTITIONS}, {(TOPIC, at): each for at, each in tails.items()})
     if keyless:
         found.keyless[TOPIC] = Counter(each.identity for each in keyless)
-    return Seam(found, CONFIRMED, lambda schema, name: f"shop.{schema}.{name}")
+    return Seam(found, CONFIRMED, lambda schema, name: f"shop.{schema}.{name}", CHANGES)
 
 
 def left(batch: Batch) -> list[tuple[int, str]]:
@@ -62,7 +64,7 @@ def left(batch: Batch) -> list[tuple[int, str]]:
         assert len(table.messages) == len(table.ops.getvalue())
         for message, op in zip(table.messages, table.ops.getvalue(), strict=True):
             value = message["value"]
-            change = parse_change(value, TOPIC)[0] if value is not None else None
+            change = CHANGES.read(value, TOPIC)[0] if value is not None else None
             found.append((change.lsn, change.op) if change else (0, "-"))
             assert (op == 0) == (value is None)
     return found
