@@ -30,7 +30,6 @@ _HEARTBEAT: Final = (
 _TOPIC_NAMES: Final = "cdcd's topics are named by sink.topic"
 _EXTRA: Final = "cdcd's schemas have no such parameters"
 _LINEAGE: Final = "cdcd sends nothing to OpenLineage"
-_NAMES: Final = "cdcd's names are those of the mode none"
 
 SAME: Final = "cdcd does the same"
 

@@ -28,6 +28,17 @@ from cdcd.migration.name_patterns import column_patterns, may_overlap, schema_pa
 Kind: TypeAlias = Literal["converted", "needless", "no equal", "secret"]
 
 JSON_CONVERTER: Final = "org.apache.kafka.connect.json.JsonConverter"
+AVRO_CONVERTERS: Final = (
+    "io.confluent.connect.avro.AvroConverter",
+    "io.apicurio.registry.utils.converter.AvroConverter",
+)
+
+_SIMPLE_CONVERTER: Final = "org.apache.kafka.connect.storage.SimpleHeaderConverter"
+_SUBJECTS: Final = {
+    "TopicNameStrategy": "topic",
+    "RecordNameStrategy": "record",
+    "TopicRecordNameStrategy": "topic-record",
+}
 
 _MODES: Final = {
     "decimal.handling.mode": "decimal_handling_mode",
@@ -35,6 +46,8 @@ _MODES: Final = {
     "interval.handling.mode": "interval_handling_mode",
     "binary.handling.mode": "binary_handling_mode",
     "hstore.handling.mode": "hstore_handling_mode",
+    "schema.name.adjustment.mode": "schema_name_adjustment_mode",
+    "field.name.adjustment.mode": "field_name_adjustment_mode",
 }
 _FLAGS: Final = {
     "tombstones.on.delete": "debezium.tombstones",
@@ -272,10 +285,6 @@ class _Conversion:
                 f"cdcd leaves out no {', '.join(operations)}: the publication can (ALTER PUBLICATION ... SET (publish "
                 "= ...))",
             )
-        for option in ("schema.name.adjustment.mode", "field.name.adjustment.mode"):
-            if value := self._take(option).lower():
-                is_none = value == "none"
-                self._note(option, "needless" if is_none else "no equal", "cdcd's names are those of the mode none")
         if self._take("extended.headers.enabled", "true").lower() != "false":
             self._note(
                 "extended.headers.enabled",
@@ -291,29 +300,38 @@ class _Conversion:
             self._note("key.converter", "no equal", "key and value of an event have one encoding, sink.encoding")
         encoding = found["value"]
         self._values += [("sink.format", "debezium", "connector"), ("sink.encoding", encoding, "value.converter")]
-        fills = self._take("value.converter.replace.null.with.default", "true").lower() == "true"
-        self._take("key.converter.replace.null.with.default")
-        self._set("value.converter.replace.null.with.default", "debezium.replace_null_with_default", fills)
+        option, keeps = "value.converter.replace.null.with.default", "false"
+        if encoding == "avro":
+            option, keeps = "value.converter.ignore.default.for.nullables", "true"
+            self._of_registry()
+        fills = self._take(option).lower() != keeps
+        self._set(option, "debezium.replace_null_with_default", fills)
         for part in ("key", "value"):
             if self._take(f"{part}.converter.decimal.format", "BASE64").upper() != "BASE64":
                 self._note(f"{part}.converter.decimal.format", "no equal", "decimals are in base64")
-            self._take(f"{part}.converter.schemas.cache.size")
-        header = self._take("header.converter")
-        if header != JSON_CONVERTER:
-            self._take("header.converter.schemas.enable")
-            self._note(
-                "header.converter",
-                "no equal",
-                "the headers __debezium.newkey and .oldkey of a changed key are JSON, as JsonConverter writes them",
-            )
-        else:
-            self._converter_schemas("header", found["value"])
-            self._note("header.converter", "needless", "headers are JSON, too")
+            for name in ("schemas.enable", "schemas.cache.size", "replace.null.with.default"):
+                self._take(f"{part}.converter.{name}")
+        self._of_header("" if encoding == "avro" else JSON_CONVERTER)
+
+    def _of_header(self, wanted: str) -> None:
+        """The converter of headers: `wanted` is the one whose headers cdcd writes."""
+        name = self._take("header.converter").replace(_SIMPLE_CONVERTER, "")
+        self._take("header.converter.schemas.enable")
+        if name == wanted:
+            self._note("header.converter", "needless", "the headers of a changed key are the same")
+            return
+        how = f"JSON, as {JSON_CONVERTER} writes them" if wanted else "text, as Connect writes them by default"
+        self._note(
+            "header.converter", "no equal", f"the headers __debezium.newkey and .oldkey of a changed key are {how}"
+        )
 
     def _converter(self, part: str) -> str:
         """The encoding of keys or values."""
         option = f"{part}.converter"
         name = self._take(option)
+        if name in AVRO_CONVERTERS:
+            self._note(option, "converted", "sink.encoding")
+            return "avro"
         with_schemas = self._take(f"{option}.schemas.enable", "true").lower() == "true"
         encoding = "json-schema" if with_schemas else "json"
         if name == JSON_CONVERTER:
@@ -329,11 +347,39 @@ class _Conversion:
             )
         return encoding
 
-    def _converter_schemas(self, part: str, encoding: str) -> None:
-        option = f"{part}.converter.schemas.enable"
-        with_schemas = self._take(option, "true").lower() == "true"
-        if with_schemas != (encoding == "json-schema"):
-            self._note(option, "no equal", "headers are encoded as keys are")
+    def _of_registry(self) -> None:
+        """The schema registry of an Avro converter. Apicurio's own API has Confluent's next to it."""
+        option = "value.converter.schema.registry.url"
+        url = self._take(option)
+        if not url:
+            option = "value.converter.apicurio.registry.url"
+            url = re.sub(r"/apis/registry/v\d+/?$", "/apis/ccompat/v7", self._take(option))
+        if not url:
+            raise SettingsError(
+                "no option of the connector names the schema registry of its Avro converter",
+                "Add value.converter.schema.registry.url to the file, as the worker's properties have it",
+                code="arguments-invalid",
+            )
+        if "@" in url:
+            self._note(option, "secret", "put the URL with its password into a secrets file avro__registry_url")
+            url = re.sub(r"//[^/@]*@", "//", url)
+        self._set(option, "avro.registry_url", url)
+        for part in ("key", "value"):
+            for name in ("schema.registry.url", "apicurio.registry.url"):
+                self._take(f"{part}.converter.{name}")
+            if self._take(f"{part}.converter.auto.register.schemas").lower() == "false":
+                self._set(f"{part}.converter.auto.register.schemas", "avro.register", False)
+            strategy = self._take(f"{part}.converter.{part}.subject.name.strategy").rpartition(".")[2]
+            if strategy in _SUBJECTS:
+                self._set(
+                    f"{part}.converter.{part}.subject.name.strategy", "avro.subject_strategy", _SUBJECTS[strategy]
+                )
+            elif strategy:
+                self._note(f"{part}.converter.{part}.subject.name.strategy", "no equal", "it is a class of Java")
+            for name in ("basic.auth.user.info", "schema.registry.basic.auth.user.info", "bearer.auth.token"):
+                if self._left.pop(f"{part}.converter.{name}", None) is not None:
+                    secret = name.removeprefix("schema.registry.")
+                    self._note(f"{part}.converter.{name}", "secret", f"put it into avro__registry_config__{secret}")
 
     def _of_snapshot(self) -> None:
         mode = self._take("snapshot.mode", "initial").lower()
@@ -404,7 +450,10 @@ class _Conversion:
 
     @staticmethod
     def _class_of_transforms(name: str, value: str) -> str:
-        return f" ({value.strip()})" if re.fullmatch(r"transforms\.[^.]+\.type", name) else ""
+        if not re.fullmatch(r"transforms\.[^.]+\.type", name):
+            return ""
+        rows = value.strip().endswith(".ExtractNewRecordState")
+        return f" ({value.strip()})" + (': sink.format = "row" writes such rows, on new topics' if rows else "")
 
 
 def _key_columns(text: str) -> str:

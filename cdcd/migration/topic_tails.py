@@ -89,15 +89,15 @@ def read_tails(
 ) -> TopicTails:
     """Read the ends of those `topics` that exist. The slot sends again what commits from `confirmed_lsn` on.
 
-    `meanwhile` is called between two partitions. It does not wait for open transactions. Raises as ChangeReader and
-    as Kafka's readers do.
+    `meanwhile` is called between two partitions. It waits for open transactions, which hide what was written behind
+    their first record. Raises as ChangeReader and as Kafka's readers do.
     """
     there = kafka.admin.partitions(list(topics))
     found = TopicTails(kafka.admin.end_offsets(there) if there else {})
     written = [(name, at) for name, ends in sorted(found.ends.items()) for at, end in enumerate(ends) if end]
     for topic, partition in written:
         meanwhile()
-        reader = kafka.range_reader(topic, partition=partition, end="last_stable")
+        reader = kafka.range_reader(topic, partition=partition)
         found.note(topic, partition, _changes(reader, found, changes), confirmed_lsn)
     return found
 

@@ -259,3 +259,59 @@ def test_the_brokers_have_to_be_named() -> None:
         convert(LEAST, None)
     options = {"producer.override.bootstrap.servers": "other:9092"}
     assert convert(LEAST | options, None).settings.sink.bootstrap_servers == "other:9092"
+
+
+@pytest.mark.parametrize(
+    ("converter", "url"),
+    [
+        ("io.confluent.connect.avro.AvroConverter", {"schema.registry.url": "http://registry:8081"}),
+        (
+            "io.apicurio.registry.utils.converter.AvroConverter",
+            {"apicurio.registry.url": "http://registry:8081/apis/registry/v2"},
+        ),
+    ],
+)
+def test_avro_takes_the_registry_of_its_converter(converter: str, url: dict[str, str]) -> None:
+    options = {"key.converter": converter, "value.converter": converter, "schema.name.adjustment.mode": "avro"}
+    for part in ("key", "value"):
+        options |= {f"{part}.converter.{name}": value for name, value in url.items()}
+        options[f"{part}.converter.basic.auth.user.info"] = "user:hidden"
+        options[f"{part}.converter.auto.register.schemas"] = "false"
+        options[f"{part}.converter.{part}.subject.name.strategy"] = "io.confluent.x.RecordNameStrategy"
+    result = convert(LEAST | options, "kafka:9092")
+    avro = result.settings.avro
+    assert result.settings.sink.encoding == "avro"
+    assert avro.registry_url == ("http://registry:8081" + ("/apis/ccompat/v7" if "apicurio" in converter else ""))
+    assert (avro.register, avro.subject_strategy) == (False, "record")
+    assert result.settings.debezium.schema_name_adjustment_mode == "avro"
+    assert kinds(result, "value.converter.basic.auth.user.info") == {"secret"}
+    assert "hidden" not in smallest_file(result.settings) + repr(result)
+    assert not [note for note in result.notes if note.kind == "no equal" and note.option != "extended.headers.enabled"]
+
+
+def test_a_registry_has_to_be_named_and_its_password_is_in_no_text() -> None:
+    converters = {"key.converter": "io.confluent.connect.avro.AvroConverter"}
+    converters["value.converter"] = converters["key.converter"]
+    with pytest.raises(SettingsError, match="no option of the connector names the schema registry"):
+        convert(LEAST | converters, "kafka:9092")
+    url = {"value.converter.schema.registry.url": "https://user:hidden@registry:8081"}
+    result = convert(LEAST | converters | url, "kafka:9092")
+    assert result.settings.avro.registry_url == "https://registry:8081"
+    assert "secret" in kinds(result, "value.converter.schema.registry.url")
+    assert "hidden" not in repr(result)
+
+
+@pytest.mark.parametrize(
+    ("keys", "wanted"),
+    [
+        ("public.a:x,y; public.b:z", [("public.a", ("x", "y")), ("public.b", ("z",))]),
+        ("(.*).a:x", [("*.a", ("x",))]),
+        ("(.*).a:x;public.a:y", []),
+        ("public.a", []),
+        ("a+.b:x", []),
+    ],
+)
+def test_keys_of_messages_become_entries_of_tables(keys: str, wanted: list[Any]) -> None:
+    result = converted(message__key__columns=keys)
+    assert [(entry.match, entry.key) for entry in result.settings.table] == wanted
+    assert kinds(result, "message.key.columns") == ({"converted"} if wanted else {"no equal"})
