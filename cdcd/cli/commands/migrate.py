@@ -52,7 +52,9 @@ def execute(args: Namespace, load: Load, out: TextIO) -> bool:
     done = Handover(settings, Clients(settings), options.get("topic.delimiter", ".")).run(captured.has)
     out.write(
         f"The connector had confirmed {format_lsn(done.confirmed_lsn)}. Of what follows it had published "
-        f"{done.left_out} events, which are left out; {done.published} events were published now.\n"
+        f"{done.left_out} events, which are left out; {done.published} events were published now\n"
+    )
+    out.write(
         f"The stream of {done.tables} tables goes on at {format_lsn(done.lsn)}. Next: cdcd run --config {args.config}\n"
     )
     return True

@@ -299,19 +299,3 @@ def test_a_registry_has_to_be_named_and_its_password_is_in_no_text() -> None:
     assert result.settings.avro.registry_url == "https://registry:8081"
     assert "secret" in kinds(result, "value.converter.schema.registry.url")
     assert "hidden" not in repr(result)
-
-
-@pytest.mark.parametrize(
-    ("keys", "wanted"),
-    [
-        ("public.a:x,y; public.b:z", [("public.a", ("x", "y")), ("public.b", ("z",))]),
-        ("(.*).a:x", [("*.a", ("x",))]),
-        ("(.*).a:x;public.a:y", []),
-        ("public.a", []),
-        ("a+.b:x", []),
-    ],
-)
-def test_keys_of_messages_become_entries_of_tables(keys: str, wanted: list[Any]) -> None:
-    result = converted(message__key__columns=keys)
-    assert [(entry.match, entry.key) for entry in result.settings.table] == wanted
-    assert kinds(result, "message.key.columns") == ({"converted"} if wanted else {"no equal"})
