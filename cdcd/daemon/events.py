@@ -47,6 +47,8 @@ def make_format(
         events = OutboxFormat(events, settings.outbox.rules, options)
     if sink.headers:
         content_type = "application/avro" if sink.encoding == "avro" else "application/json"
+        if settings.outbox.is_on:
+            content_type = ""  # a payload may be anything
         events = HeadedFormat(events, HeaderChoice(sink.headers, sink.prefix, settings.source.slot, content_type))
     return events
 

@@ -51,7 +51,7 @@ class HeaderChoice:
     """That of the topics."""
     slot: str
     content_type: str
-    """The media type of the values."""
+    """The media type of the values; empty: not known."""
 
 
 @final
@@ -154,7 +154,8 @@ class HeaderWriter:
                 found["ce_time"] = commit_time
                 if relation.table:
                     found["ce_subject"] = relation.table
-                found["content-type"] = self._content_type
+                if self._content_type:
+                    found["content-type"] = self._content_type
         relation.op = op
         relation.transaction = self._transaction
         relation.common = list(found.items())

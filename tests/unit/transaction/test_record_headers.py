@@ -22,8 +22,8 @@ def relation(*columns: ResolvedColumn, name: str = "orders", oid: int = 7) -> Re
     return ResolvedRelation(oid, "public", name, "d", list(columns) or [ResolvedColumn("id", INT4, -1, True)])
 
 
-def writer(*names: str, prefix: str = "shop") -> HeaderWriter:
-    return HeaderWriter(HeaderChoice(names, prefix, "s1", "application/json"))
+def writer(*names: str, prefix: str = "shop", content_type: str = "application/json") -> HeaderWriter:
+    return HeaderWriter(HeaderChoice(names, prefix, "s1", content_type))
 
 
 def test_the_headers_of_a_row_of_a_transaction() -> None:
@@ -56,6 +56,12 @@ def test_the_headers_of_cloudevents_in_binary_mode() -> None:
         "ce_id": b"300-0",
     }
     assert dict(second)["ce_id"] == b"300-1"
+
+
+def test_a_content_type_that_is_not_known_is_left_out() -> None:
+    made = writer("cloudevents", content_type="")
+    made.begin(300, TIME_US, 42)
+    assert "content-type" not in dict(made.next(CREATE))
 
 
 def test_what_belongs_to_no_transaction_or_no_table_lacks_these_headers() -> None:
