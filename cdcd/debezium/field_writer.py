@@ -77,11 +77,14 @@ class Field:
         return avro_or_null(self.schema, shown)
 
     def relax(self, null_as_default: bool) -> None:
-        """The row has a NULL: the column was not NOT NULL yet."""
+        """The row has a NULL, or what is written so, although the column is NOT NULL."""
         self.describe(self.schema.default, False, null_as_default)
 
-    def write(self, kind: i64, frame: bytes, at: i64, size: i64, out: BytesWriter) -> None:
-        """Append the value, BINARY or TEXT, of `size` bytes at `at`, with what stands before it."""
+    def write(self, kind: i64, frame: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
+        """Append the value, BINARY or TEXT, of `size` bytes at `at`, with what stands before it.
+
+        False: Connect's type cannot hold it, and what stands for NULL is written.
+        """
         mark = len(out)
         if self._piece:
             out.write(self._piece)
@@ -94,6 +97,7 @@ class Field:
         if not is_held:
             out.truncate(mark)
             out.write(self.null)
+        return is_held
 
 
 def fields_of(relation: ResolvedRelation, lookup: ValueLookup, modes: Modes, *, is_avro: bool) -> list[Field]:

@@ -181,7 +181,9 @@ class RowEncoder(RelationChanges):
                         self._relax(field)
                     out.write(field.null)
                 else:
-                    field.write(i64(kinds[field.index]), row, at, length, out)
+                    is_held = field.write(i64(kinds[field.index]), row, at, length, out)
+                    if not is_held and field.is_required:
+                        self._relax(field)
             if length > 0:
                 at += length
             field = field.next_field
@@ -279,7 +281,9 @@ class RowEncoder(RelationChanges):
                 size = i64(read_i32_be(frame, at))
                 at += 4
                 if field.is_shown:
-                    field.write(kind, frame, at, size, out)
+                    is_held = field.write(kind, frame, at, size, out)
+                    if not is_held and field.is_required:
+                        self._relax(field)
                 at += size
             elif field.is_shown:
                 if kind == NULL:
@@ -292,7 +296,10 @@ class RowEncoder(RelationChanges):
         out.write(self._writer.form.row_end)
 
     def _relax(self, field: Field) -> None:
-        """A row of before the column became NOT NULL: from here on the column may be null, in the schema, too."""
+        """From here on the column may be null, in the schema, too.
+
+        The row is of before the column became NOT NULL, or Connect's type cannot hold its value: 0 would be wrong.
+        """
         field.relax(self._writer.modes.null_as_default)
         self._is_stale = True
 
@@ -301,6 +308,8 @@ class RowEncoder(RelationChanges):
         out = self._writer.value
         at = column_at(frame, old, field.index) if old != 0 else 0
         if at != 0 and (frame[at] == BINARY or frame[at] == TEXT):
-            field.write(i64(frame[at]), frame, at + 5, i64(read_i32_be(frame, at + 1)), out)
+            is_held = field.write(i64(frame[at]), frame, at + 5, i64(read_i32_be(frame, at + 1)), out)
+            if not is_held and field.is_required:
+                self._relax(field)
         else:
             out.write(field.unchanged)

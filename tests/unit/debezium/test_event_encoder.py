@@ -246,3 +246,19 @@ def test_an_array_in_avro_is_its_count_and_its_elements() -> None:
     assert bodies == [
         b"\2\0", b"\2\6\2\2a\0\2\6b c\0", b"\2\4\2\2x\2\2y\0", b"\2\4\0\0\0",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("in_avro", [False, True])
+def test_a_value_that_a_required_column_cannot_hold_is_null_and_not_zero(in_avro: bool) -> None:
+    registry = Registry() if in_avro else None
+    columns = [column("a", INT4, in_key=True), column("b", NUMERIC, required=True)]
+    encoded = Encoded(*columns, registry=registry, with_schemas=not in_avro)
+    encoded.insert(b"1", b"1.5")
+    encoded.insert(b"2", b"NaN")
+    if registry is not None:
+        before, after = (_field_type(text, "b") for text in registry.texts["value"])
+        assert after == ["null", before]
+        return
+    first, second = encoded.events()
+    assert [_field(each, "b")["optional"] for each in (first, second)] == [False, True]
+    assert (first["payload"]["after"]["b"], second["payload"]["after"]["b"]) == ({"scale": 1, "value": "Dw=="}, None)
