@@ -26,6 +26,7 @@ def keys(stream: StreamFixture, table: str) -> list[tuple[str, Any]]:
     return [(event.value["op"], event.key) for event in events if event.topic.endswith(f".{table}")]
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.postgres_versions("oldest", "newest")
 def test_a_key_is_refused_until_each_old_row_has_it_and_a_changed_one_copies_the_table(stream: StreamFixture) -> None:
     stream.sql(*TABLES)
