@@ -95,8 +95,7 @@ class Handover:
             stack.callback(takeover.close)
             takeover.start(held.server, tables, held.confirmed_lsn)
             while not takeover.done:
-                held.answer()
-                stream.wait(_POLL_S, reading=False)
+                held.wait(_POLL_S)
             taken = takeover.result()
             assert taken is not None, "nothing stops it"
             # Only now, because to take over ends what a take-over that was killed has left open.
@@ -109,6 +108,7 @@ class Handover:
                 stream, session, clients.catalog(session), held.server.system_id, lsn, "off", STATUS_S, 0
             )
             parts = assemble(settings, clients, server, taken, stack, lambda: None, lambda: False, lambda _, __: None)
+            parts.registry_wait.turn = held.wait
             copied = self._copied(tables, incarnations, lsn) if takes_snapshots else []
             seam = Seam(found, lsn, names.topic, changes)
             taken.publisher.begin_migration(lsn, copied, clients.monotonic_s())

@@ -22,6 +22,8 @@ from cdcd.source.start_options import start_options
 
 STATUS_S: Final = 5.0
 
+_WAIT_S: Final = 0.1
+
 
 class HeldSlot:
     """The slot, streamed in text and in whole transactions."""
@@ -82,3 +84,8 @@ class HeldSlot:
             lsn = self.server.confirmed_lsn
             self.stream.send_status(lsn, lsn, lsn)
             self._last_status_s = now
+
+    def wait(self, seconds: float) -> None:
+        """Wait for so long at most, and answer the server."""
+        self.answer()
+        self.stream.wait(min(seconds, _WAIT_S), reading=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import time
 from collections import Counter
@@ -18,12 +19,14 @@ from acceptance.test_debezium import read
 from confluent_kafka.admin import AdminClient
 from psycopg.conninfo import conninfo_to_dict
 from servers import connect
+from servers.registry import SchemaRegistry
 from support import daemon as installed
 from support.background_thread import BackgroundThread
 from support.daemon import environment
 from support.stream import StreamFixture, eventually
 
 CLASS = "io.debezium.connector.postgresql.PostgresConnector"
+OPTIONS = Path(__file__).parents[1] / "unit" / "migration" / "options.txt"
 JSON = "org.apache.kafka.connect.json.JsonConverter"
 
 
@@ -179,6 +182,8 @@ def test_a_connector_is_replaced_in_place_under_load_and_gets_its_slot_back(
     }  # fmt: skip
     path = tmp_path / "connector.json"
     path.write_text(json.dumps({"name": "shop", "config": options}))
+    known = json.loads(worker.ask("GET", f"/connector-plugins/{CLASS}/config") or "[]")
+    assert {each["name"] for each in known if "(" not in each["name"]} == set(OPTIONS.read_text().split())
     assert worker.ask("PUT", "/connectors/shop/config", options)
     eventually(lambda: streams(stream), "stream of the connector", 180)
     assert cdcd(tmp_path, "migrate", "debezium", str(path), "--brokers", stream.broker).returncode == 0
@@ -223,22 +228,24 @@ def test_a_connector_is_replaced_in_place_under_load_and_gets_its_slot_back(
     assert behind.doubles == before.doubles
 
 
-@pytest.fixture
-def looks_like_debezium(stream: StreamFixture, tmp_path: Path) -> Path:
+def leave_topics(stream: StreamFixture, tmp_path: Path, options: dict[str, str], **settings: Any) -> Path:
     """Let cdcd publish some rows, and delete what only cdcd has; return the file of a connector for the rest.
 
     What is left looks like a connector that has published more than it has confirmed: its slot is a copy from before.
+    `options` are more of the connector, `settings` those of the daemon for `sink` and other sections.
     """
     stream.sql(*Load.TABLES, "CREATE PUBLICATION debezium FOR TABLE t, entries")
-    sink = {"format": "debezium", "encoding": "json", "partitions": 3}
+    sink = {"format": "debezium", "partitions": 3, **settings.pop("sink")}
     made_by, theirs = stream.slot, f"{stream.slot}_debezium"
-    with stream.daemon(source={"publication": "debezium"}, sink=sink, snapshot={"mode": "initial"}) as daemon:
+    settings |= {"sink": sink, "source": {"publication": "debezium"}, "snapshot": {"mode": "initial"}}
+    with stream.daemon(**settings) as daemon:
         daemon.start().wait_for_log("snapshot is complete")
         daemon.wait_until_confirmed()
         stream.sql(f"SELECT pg_copy_logical_replication_slot('{made_by}', '{theirs}')")
         with Load(stream.dsn, 1_001) as load:
             eventually(lambda: load.number > 2_000, "load")
-            assert daemon.stop() == 0
+        daemon.wait_until_confirmed()
+        assert daemon.stop() == 0
     eventually(lambda: stream.walsender() is None, "end of the stream")
     stream.sql(f"SELECT pg_drop_replication_slot('{made_by}')")
     stream.slot = theirs
@@ -247,10 +254,16 @@ def looks_like_debezium(stream: StreamFixture, tmp_path: Path) -> Path:
     for done in admin.delete_topics(own, operation_timeout=30).values():
         done.result()
     path = tmp_path / "connector.json"
-    path.write_text(json.dumps(connector(stream) | {"table.include.list": "public.t,public.entries"}))
+    path.write_text(json.dumps(connector(stream) | {"table.include.list": "public.t,public.entries"} | options))
     made = cdcd(tmp_path, "migrate", "debezium", str(path), "--brokers", stream.broker)
     assert made.returncode == 0, made.stderr
     return path
+
+
+@pytest.fixture
+def looks_like_debezium(stream: StreamFixture, tmp_path: Path) -> Path:
+    """Leave topics in JSON."""
+    return leave_topics(stream, tmp_path, {}, sink={"encoding": "json"})
 
 
 def test_what_was_published_beyond_the_slots_position_is_left_out_whatever_is_killed(
@@ -312,3 +325,20 @@ def test_what_is_not_as_the_connector_has_it_is_refused(
     assert "[events-unmatched]" in said()
     stream.sql(f"SELECT pg_drop_replication_slot('{stream.slot}')")
     assert "[slot-missing]" in said()
+
+
+@pytest.mark.whole
+def test_in_avro_the_last_events_are_found_by_the_schemas_of_the_registry(
+    stream: StreamFixture, schema_registry: SchemaRegistry, tmp_path: Path
+) -> None:
+    converter = "io.confluent.connect.avro.AvroConverter"
+    options = {"key.converter": converter, "value.converter": converter}
+    options |= {"value.converter.schema.registry.url": schema_registry.url, "schema.name.adjustment.mode": "avro"}
+    settings = {"avro": {"registry_url": schema_registry.url}, "debezium": {"schema_name_adjustment_mode": "avro"}}
+    path = leave_topics(stream, tmp_path, options, sink={"encoding": "avro"}, **settings)
+    written = stream.sql("SELECT count(*) FROM t WHERE id > 1000 OR id < 0")[0][0]
+    taken = cdcd(tmp_path, "migrate", "debezium", str(path), "--take-over")
+    assert taken.returncode == 0, taken.stderr
+    found = re.search(r"it had published (\d+) events, which are left out; 0 events were published now", taken.stdout)
+    assert found, taken.stdout
+    assert int(found[1]) > written > 500
