@@ -22,8 +22,11 @@ from pathlib import Path
 from cdcd.avro.avro_format import AvroFormat
 from cdcd.avro.codecs.lookup import TypeOptions
 from cdcd.avro.event_encoder import EventEncoder
-from cdcd.avro.schema_store import FingerprintStore
+from cdcd.avro.schema_store import FingerprintStore, SchemaStores
 from cdcd.build_info import build
+from cdcd.clock import wall_ns
+from cdcd.debezium.debezium_format import DebeziumFormat
+from cdcd.debezium.modes import Modes
 from cdcd.json_events.json_format import JsonFormat
 from cdcd.pgoutput import messages as m
 from cdcd.pgoutput.decoder import Decoder
@@ -182,6 +185,18 @@ def main() -> None:
         for headers in (("op", "table"), ("lsn",), FIELDS, (*FIELDS, CLOUDEVENTS)):
             name = f"the same, bursts of {BURST}, headers: {len(headers)} of {len(FIELDS) + 1}"
             measure(name, rows, lambda: feed(BURST, headers))  # noqa: B023
+
+        def debezium(stores: SchemaStores | None) -> None:
+            batches = BatchBuilder(tombstones=False)
+            events = DebeziumFormat(Modes(), ("shop", "shop"), "UTF8", wall_ns, stores=stores)
+            spool = Spool(SpoolDirectory(Path(folder) / "spool"), 1 << 26, 1 << 30)
+            assembler = Assembler(decoder, Relations(Catalog()), events.stream_encoder(batches), spool)
+            for at in range(0, len(stream), BURST):
+                assembler.feed(stream[at : at + BURST])
+                batches.build()
+
+        measure(f"transaction + debezium/avro, bursts of {BURST}", rows, lambda: debezium(SchemaStores()))
+        measure(f"transaction + debezium/json, bursts of {BURST}", rows, lambda: debezium(None))
         copied = [copied_row(i) for i in range(rows)]
 
         def copy() -> None:
