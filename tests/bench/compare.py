@@ -178,7 +178,7 @@ class Bench:
             if task.slot:
                 self.sql.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (task.slot,))
             if name in self.means.commands:
-                warm(task, self.sql, self.means.commands[name])
+                warm(name, task, self.sql, self.means)
         for statement in self.workload.backlog(changes):
             self.sql.execute(statement)
         self.sql.execute(f"INSERT INTO {END} VALUES (1)")

@@ -33,7 +33,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psycopg
@@ -228,9 +229,9 @@ class Backlog:
     end: str
 
 
-def warm(task: peer.Task, sql: psycopg.Connection, command: str) -> None:
+def warm(name: str, task: peer.Task, sql: psycopg.Connection, means: Means) -> None:
     """Let cdcd publish one logical message from a new slot, which makes cdcd's own topics and its progress."""
-    with cdcd(task, command) as (process, log):
+    with means.run(name, task) as (process, log):
         until(lambda: b"going on" in log.read_bytes() or not alive(process.pid), 60)
         lsn = value_of(sql, "SELECT pg_logical_emit_message(false, 'warm', '')")
         watch = Watch(task, sql)
@@ -247,6 +248,12 @@ class Means:
     """The schema registry of the peer's Avro."""
     recording: Path
     """What `broker` publishes: as `publishing.py` has it."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Further settings of a cdcd, as TOML. Those of the section sink come first, without its name."""
+
+    def run(self, name: str, task: peer.Task) -> AbstractContextManager[tuple[subprocess.Popen[bytes], Path]]:
+        """Run the cdcd of this name, as `cdcd` does."""
+        return cdcd(task, self.commands[name], more=self.settings.get(name, ""))
 
 
 def drain(name: str, task: peer.Task, backlog: Backlog, sql: psycopg.Connection, means: Means) -> Figures:
@@ -261,7 +268,7 @@ def drain(name: str, task: peer.Task, backlog: Backlog, sql: psycopg.Connection,
     topics = [f"{task.prefix}.public.{table}" for table in backlog.tables]
     watch = Watch(task, sql, topics, backlog.changes)
     if name in means.commands:
-        with cdcd(task, means.commands[name]) as (process, log):
+        with means.run(name, task) as (process, log):
             return watch.drained(
                 process.pid, lambda: watch.confirmed(backlog.end), lambda: b"going on" in log.read_bytes()
             )
@@ -335,9 +342,12 @@ def script(name: str, *words: str) -> Iterator[tuple[subprocess.Popen[bytes], Pa
 
 @contextlib.contextmanager
 def cdcd(
-    task: peer.Task, command: str, delivery: str = "exactly_once"
+    task: peer.Task, command: str, delivery: str = "exactly_once", more: str = ""
 ) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
-    """Run the daemon; yields the process and its log. No snapshot is taken, and the peer takes none either."""
+    """Run the daemon; yields the process and its log. No snapshot is taken, and the peer takes none either.
+
+    `more`: as Means.settings.
+    """
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "cdcd.toml"
         config.write_text(
@@ -354,6 +364,7 @@ def cdcd(
             partitions = {task.partitions}
             delivery = "{delivery}"
             librdkafka = {{ "message.max.bytes" = {task.record_mb << 20} }}
+            {more}
             [snapshot]
             mode = "never"
             [spool]
