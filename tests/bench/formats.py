@@ -2,8 +2,8 @@
 
     python tests/bench/formats.py [--rows 600000] [--runs 5] [--warm-up 2] [--variants cdcd-json,headers] [--pg 18]
 
-The workload is `orders` of `compare.py`: rows of 12 columns. A line for each variant says its rate and CPU, and which part
-of the rate of cdcd's own format in Avro that is, in the same run.
+The workload is `orders` of `compare.py`: rows of 12 columns. A line for each variant says its rate and CPU,
+and the rate as a part of that of cdcd's own format in Avro, in the same run.
 """
 
 from __future__ import annotations
