@@ -34,6 +34,7 @@ from cdcd.sink.acls import Places
 from cdcd.sink.kafka.client_config import Property, with_token_function
 from cdcd.sink.kafka.token_function import MSK_IAM, TokenFunction
 from cdcd.sink.topics import TopicNames, TopicRule
+from cdcd.snapshot.table_rules import SnapshotRule, SnapshotRules
 from cdcd.source.login import BUILT_IN, Login, password_maker
 from cdcd.source.table_selection import TablePattern
 from cdcd.transaction.column_masks import CONSTANT, HASH, LAST, NOTHING, Mask
@@ -362,6 +363,29 @@ class TableSettings(BaseModel):
         description="Partitions of the topic, if cdcd makes it, in place of sink.partitions.",
     )
 
+    snapshot: Literal["initial", "never"] | None = Field(
+        None,
+        examples=["never"],
+        description='What snapshot.mode says for all tables, for these: "never" is for a table that is too large to be '
+        "copied. cdcd snapshot copies it all the same, and so does the daemon if the table is replaced "
+        "(tables.on_replaced).",
+    )
+    where: str | None = Field(
+        None,
+        min_length=1,
+        examples=["created_at >= '2026-01-01'"],
+        description="Snapshots publish only the rows for which this SQL condition is true. Columns stand in it without "
+        "the table's name. Changes are published whatever it says, so the topic is no copy of the table: cdcd verify "
+        "refuses it, and after a gap the table gets a new snapshot.",
+    )
+    order: int | None = Field(
+        None,
+        ge=-1_000_000,
+        le=1_000_000,
+        examples=[-1],
+        description="Tables with a lower number are read before others in a snapshot. Without it: 0.",
+    )
+
     @model_validator(mode="after")
     def _says_something(self) -> Self:
         if not TablePattern(self.match).is_valid:
@@ -394,6 +418,12 @@ class TableSettings(BaseModel):
         """What it says of columns, for the flow."""
         masks = {name: _mask(mask) for name, mask in self.mask.items()}
         return ColumnRule(self.match, self.include, self.exclude, masks, self.key)
+
+    @property
+    def snapshot_rule(self) -> SnapshotRule:
+        """What it says of snapshots, for the flow."""
+        is_taken = None if self.snapshot is None else self.snapshot == "initial"
+        return SnapshotRule(self.match, is_taken, self.where, self.order)
 
 
 def _is_mask(mask: Mapping[Any, int | str]) -> bool:
@@ -839,7 +869,12 @@ class Settings(BaseSettings):
 
     def column_rules(self) -> ColumnRules:
         """What [[table]] says, for one stream or one command."""
-        return ColumnRules([each.rule for each in self.table], (self.tables.hash_secret or "").encode())
+        rules = [each.rule for each in self.table if each.rule.selects or each.rule.masks or each.rule.key]
+        return ColumnRules(rules, (self.tables.hash_secret or "").encode())
+
+    def snapshot_rules(self) -> SnapshotRules:
+        """What [[table]] and snapshot.mode say of snapshots."""
+        return SnapshotRules([each.snapshot_rule for each in self.table], takes_others=self.snapshot.mode != "never")
 
     def topic_names(self) -> TopicNames:
         """The names of the topics. Raises SettingsError for names that cannot be used."""

@@ -45,7 +45,8 @@ The loop and its parts::
       recopies             which of them because their key or the table itself changed
       snapshot_export      the thread that takes a snapshot
       new_table_scan       looks for tables that want one
-      exported_tables      its tables that the role may read, described
+      readable_tables      leaves tables out that it may not read
+      exported_tables      its tables, described
       snapshot_rows        reads their rows
       repair_requests      which rows are to be repaired
       repair_reading       reads them by their keys

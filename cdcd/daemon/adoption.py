@@ -95,8 +95,7 @@ class Adoption:
             kafka = clients.kafka()
             stack.callback(kafka.close)
             publication = PublicationSetup(source, session, clients.publication(session))
-            takes_snapshot = self._settings.snapshot.mode != "never"
-            is_judged = self._fallbacks.judgement.judge(session, self._settings, takes_snapshot=takes_snapshot)
+            is_judged = self._fallbacks.judgement.judge(session, self._settings)
             publication.ensure(is_judged=is_judged)
             # It does not wait: the transaction of an adoption that was killed may be open.
             last = progress_store(self._settings, kafka).visible_record()

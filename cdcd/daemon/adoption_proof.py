@@ -72,7 +72,7 @@ def prove(
     if proof is Proof.REPLACED:
         return Seam(server_lsn, frozenset(tables), last.lsn)
     # Ranges that a snapshot has read, and events on the parked topic, belong to the other server's blocks and LSNs.
-    again = {(each.schema, each.table) for each in kafka.snapshots.values() if each.state != DONE}
+    again = {(each.schema, each.table) for each in kafka.snapshots.values() if each.state != DONE or each.where}
     again |= {(each.schema, each.table) for each in last.incomplete}
     again &= set(tables)
     if proof is Proof.SAID:

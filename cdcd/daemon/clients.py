@@ -19,8 +19,8 @@ from typing import Final
 from cdcd.avro.registry_ids import RegistryIds
 from cdcd.clock import monotonic_s, wall_us
 from cdcd.config.settings import Settings
-from cdcd.daemon.exported_tables import ReadableTables
 from cdcd.daemon.new_table_scan import NewTableScan, Wants
+from cdcd.daemon.readable_tables import ReadableTables
 from cdcd.daemon.recopies import Table
 from cdcd.daemon.schema_registry import look_up_published, registry_ids
 from cdcd.daemon.snapshot_export import ChooseRepairs, SnapshotExport

@@ -13,19 +13,17 @@ from dataclasses import dataclass
 from psycopg import sql
 
 from cdcd.avro.codecs.lookup import TypeOptions, codecs_for, is_converted
-from cdcd.config.settings import Settings
-from cdcd.daemon.publication_setup import LOCK_TIMEOUT_S
-from cdcd.errors import RequestRejected, sentence
 from cdcd.progress.snapshot_records import Choose, TableSnapshot
 from cdcd.snapshot.published_relations import PublishedRelation, published_relations
 from cdcd.snapshot.reader import SnapshotConnection, copied_columns, copied_kinds
+from cdcd.snapshot.table_rules import NO_SNAPSHOT_RULES, SnapshotRules
 from cdcd.source.catalog import Catalog
 from cdcd.source.exported_snapshot import check_unaltered
 from cdcd.source.heaps import Heap, column_numbers
-from cdcd.source.privileges import missing_privileges, table_privileges
 from cdcd.source.published_incarnations import published_incarnations
-from cdcd.source.session import Locked, Session
-from cdcd.transaction.column_rules import NO_RULES, ColumnRules
+from cdcd.source.session import Session
+from cdcd.source.snapshot_conditions import condition
+from cdcd.transaction.column_rules import ColumnRules
 from cdcd.transaction.relations import Relations, ResolvedRelation
 
 log = logging.getLogger(__name__)
@@ -44,6 +42,14 @@ class TableExport:
     row_filter: str
     numbers: Mapping[int, Mapping[str, int]]
     """By heap and name, the numbers of its columns: see `heaps.column_numbers`."""
+    where: str = ""
+    """The condition of [[table]]; empty: all rows are copied."""
+
+    @property
+    def condition(self) -> str:
+        """The SQL condition of the rows that COPY reads; empty: all."""
+        found = [f"({self.row_filter})"] if self.row_filter else []
+        return " AND ".join([*found, condition(self.where)] if self.where else found)
 
     @property
     def is_partitioned(self) -> bool:
@@ -58,51 +64,8 @@ class TableExport:
         """By name, the numbers of the columns of a heap that COPY uses."""
         numbers = self.numbers[heap.oid]
         selected = {column.name: numbers[column.name] for column in self.relation.columns}
-        # A row filter may use other columns, too. A role that may not read all of them cannot check them all.
-        return {**selected, **numbers} if self.row_filter and heap.in_blocks else selected
-
-
-class ReadableTables:
-    """Leaves the tables out that the role may not read: whoever makes a table must not stop the daemon with it.
-
-    The log names each once, with the grant. Such a table still wants its snapshot, so a later scan finds the grant. One
-    object serves all snapshots of a process, in any thread.
-    """
-
-    def __init__(self, settings: Settings, rules: ColumnRules = NO_RULES) -> None:
-        """A daemon that only takes snapshots leaves no table out. `rules`: of the columns left out or masked."""
-        self.rules = rules
-        self._publication = settings.source.publication
-        self._only_snapshot = settings.snapshot.mode == "only"
-        self._said: set[str] = set()
-
-    def among(self, session: Session, wanted: Mapping[tuple[str, str], int]) -> set[tuple[str, str]]:
-        """Schema and name of those that a snapshot can read. `wanted`: OIDs by schema and name.
-
-        Raises RequestRejected for the others if nothing but snapshots is wanted; else what `Session` raises.
-        """
-        if not wanted:
-            return set()
-        [(role,)] = session.rows("SELECT current_user")
-        try:
-            with session.lock_timeout(LOCK_TIMEOUT_S):
-                tables = table_privileges(session, self._publication, list(wanted.values()))
-        except Locked:
-            return set(wanted)  # to read a table that the role may not read ends the snapshot, and not the daemon
-        readable = set()
-        for table in tables:
-            missing = list(missing_privileges(role, [table]))
-            if missing and self._only_snapshot:
-                raise RequestRejected(missing[0].message, missing[0].hint, code=missing[0].code)
-            if not missing:
-                readable.add((table.schema, table.name))
-                self._said.discard(table.quoted)
-            elif table.quoted not in self._said:
-                self._said.add(table.quoted)
-                message = f"{missing[0].message}. Until it may, the table has no snapshot"
-                said = sentence(message, missing[0].hint, missing[0].code)
-                log.warning("%s", said, extra={"code": missing[0].code})
-        return readable
+        # A condition may use other columns, too. A role that may not read all of them cannot check them all.
+        return {**selected, **numbers} if self.condition and heap.in_blocks else selected
 
 
 def exported_tables(
@@ -111,6 +74,7 @@ def exported_tables(
     publication: str,
     choose: Choose,
     rules: ColumnRules,
+    snapshot_rules: SnapshotRules = NO_SNAPSHOT_RULES,
     *,
     text_as_stored: bool = False,
 ) -> list[TableExport]:
@@ -126,6 +90,7 @@ def exported_tables(
         record = choose(*table, incarnations.get(table))
         if record is not None:
             wanted.append((each, record))
+    wanted.sort(key=lambda each: snapshot_rules.order(each[0].relation.nspname, each[0].relation.relname))
     found = check_unaltered(snapshot, session, [each.relation.relation_oid for each, _ in wanted])
     numbers = column_numbers(snapshot, [heap.oid for own in found.values() for heap in own])
     relations, encoding = (
@@ -137,7 +102,7 @@ def exported_tables(
         relation, own = relations.resolve(each.relation), found[each.relation.relation_oid]
         codecs = codecs_for(relation.types, TypeOptions(converted=is_converted(encoding)))
         kinds = copied_kinds(relation, (bool(encoding) and codec.has_binary for codec in codecs))
-        tables.append(
-            TableExport(record, relation, own, kinds, each.row_filter, {heap.oid: numbers[heap.oid] for heap in own})
-        )
+        own_numbers = {heap.oid: numbers[heap.oid] for heap in own}
+        where = snapshot_rules.where(relation.schema, relation.name)
+        tables.append(TableExport(record, relation, own, kinds, each.row_filter, own_numbers, where))
     return tables

@@ -71,8 +71,8 @@ def _named(tables: Collection[Table]) -> str:
 def comparable(settings: Settings, kafka: KafkaSession, last: SlotRecord, tables: Collection[Table]) -> set[Table]:
     """Return those of `tables` (schema, name) that can be compared with their topics.
 
-    The others are copied: a table whose topic the slot has not written to, or whose snapshot was not complete, and one
-    with events on the parked topic.
+    The others are copied: a table whose topic the slot has not written to, or whose snapshot was not complete or had a
+    condition, and one with events on the parked topic.
     """
     names = settings.topic_names()
     known, incomplete = kafka.publisher.recorded, {(each.schema, each.table) for each in last.incomplete}
@@ -80,7 +80,7 @@ def comparable(settings: Settings, kafka: KafkaSession, last: SlotRecord, tables
     for table in tables:
         topic = names.topic(*table)
         snapshot = kafka.snapshots.get(topic)
-        is_whole = snapshot is None or snapshot.state == DONE or bool(snapshot.repair)
+        is_whole = snapshot is None or (snapshot.state == DONE and not snapshot.where) or bool(snapshot.repair)
         if topic in known and table not in incomplete and is_whole:
             found.add(table)
     return found

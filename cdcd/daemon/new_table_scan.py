@@ -13,11 +13,10 @@ from threading import Thread
 from typing import TypeAlias
 
 from cdcd.config.settings import Settings
-from cdcd.daemon.exported_tables import ReadableTables
+from cdcd.daemon.readable_tables import ReadableTables
 from cdcd.errors import CdcdError
 from cdcd.progress.snapshot_records import PublishedTables
 from cdcd.source.incarnations import Incarnation
-from cdcd.source.published_incarnations import published_incarnations
 from cdcd.source.session import Session
 
 log = logging.getLogger(__name__)
@@ -66,7 +65,7 @@ class NewTableScan:
         source = self._settings.source
         try:
             with Session(source.login, source.application_name) as session:
-                published, wanted = wanted_tables(session, source.publication, self._wants, self._readable)
+                published, wanted = self._readable.wanted(session, self._wants)
                 self._found.set_result(ScanResult(bool(wanted), published))
         except CdcdError as error:
             log.debug("cannot look for new tables: %s", error)
@@ -74,13 +73,3 @@ class NewTableScan:
         except BaseException as error:  # noqa: BLE001 - handed to the thread that asks
             self._found.set_exception(error)
         self._wake()
-
-
-def wanted_tables(
-    session: Session, publication: str, wants: Wants, readable: ReadableTables
-) -> tuple[PublishedTables, set[tuple[str, str]]]:
-    """The published tables by schema and name, and those that want a snapshot and that it can read."""
-    published = published_incarnations(session, session.server_version, publication)
-    return published, readable.among(
-        session, {table: seen.oid for table, seen in published.items() if wants(*table, seen)}
-    )

@@ -29,10 +29,10 @@ from threading import Event, Thread
 from typing import Final, TypeAlias
 
 from cdcd.config.settings import Settings
-from cdcd.daemon.exported_tables import ReadableTables, TableExport, exported_tables
-from cdcd.daemon.new_table_scan import wanted_tables
+from cdcd.daemon.exported_tables import TableExport, exported_tables
+from cdcd.daemon.readable_tables import ReadableTables
 from cdcd.daemon.repair_reading import RepairReader
-from cdcd.errors import PostgresUnavailable
+from cdcd.errors import PostgresUnavailable, RequestRejected
 from cdcd.lsn import format_lsn, parse_lsn
 from cdcd.progress.repair_records import PendingRepair
 from cdcd.progress.snapshot_records import Choose, TableSnapshot, wanted_snapshot
@@ -79,6 +79,8 @@ class ExportedSnapshot:
     """Keeps the snapshot, so that the others can import it for each heap. It holds no lock."""
     repairs: list[RepairRows] = field(default_factory=list)
     """The rows of repairs, which are read already."""
+    refuse: Callable[[tuple[str, str], RequestRejected], None] = lambda _, __: None
+    """Leave a table (schema, name) with a condition out of the next snapshots, and take another one: raises."""
     leaves_repairs: bool = False
     """More rows are to be repaired, for which this snapshot had no room."""
 
@@ -159,11 +161,9 @@ class SnapshotExport:
         source = self._settings.source
         with Session(source.login, source.application_name) as session:
             repaired = {(each.schema, each.table) for each in self._repairs()}
-            published, wanted = wanted_tables(
+            published, wanted = self._readable.wanted(
                 session,
-                source.publication,
                 lambda schema, name, seen: (schema, name) in repaired or self._choose(schema, name, seen) is not None,
-                self._readable,
             )
             gone = self._gone(published)
             if not wanted and not gone:
@@ -235,6 +235,7 @@ class SnapshotExport:
                 source.publication,
                 lambda schema, name, seen: self._choose(schema, name, seen) if (schema, name) in wanted else None,
                 self._readable.rules,
+                self._readable.snapshot_rules,
                 text_as_stored=as_stored,
             )
             asked = [each for each in self._repairs() if (each.schema, each.table) in wanted]
@@ -250,7 +251,15 @@ class SnapshotExport:
         lsn = slot.consistent_lsn + self._lsn_base
         log.info("took a snapshot", extra={"lsn": format_lsn(lsn), "tables": len(tables)})
         return ExportedSnapshot(
-            lsn, taken_us, xmin, tables, connections, anchor, gone + repairs, len(repairs) < len(asked)
+            lsn,
+            taken_us,
+            xmin,
+            tables,
+            connections,
+            anchor,
+            gone + repairs,
+            leaves_repairs=len(repairs) < len(asked),
+            refuse=self._readable.refuse,
         )
 
     def _gone(self, published: Collection[tuple[str, str]]) -> list[RepairRows]:

@@ -49,13 +49,13 @@ class SnapshotRequests:
         names: TopicNames,
         snapshots: Mapping[str, TableSnapshot],
         *,
-        takes_new_tables: bool,
+        takes: Callable[[str, str], bool] | None,
         parked: Callable[[], Container[Table]] = frozenset,
         recopies: Recopies | None = None,
         is_paused: bool = False,
     ) -> None:
-        """`snapshots`: how far each one in Kafka is, by topic. Without `takes_new_tables` only unfinished, requested
-        and replaced tables get a snapshot.
+        """`snapshots`: how far each one in Kafka is, by topic. `takes`: whether a new table (schema and name) gets
+        one; None: none does. Unfinished, requested and replaced tables get a snapshot in any case.
 
         `parked` returns the tables (schema and name) whose events go to the parked topic. Such a table gets no
         snapshot: the parked events would overwrite its rows later. Called in any thread. `is_paused`: as the attribute.
@@ -65,7 +65,7 @@ class SnapshotRequests:
         self._slot = slot
         self._names = names
         self._snapshots = dict(snapshots)
-        self._takes_new_tables = takes_new_tables
+        self._takes = takes
         self._parked = parked
         self._recopies = recopies or Recopies(names, {}, {})
         self._requested: set[str] = set()
@@ -85,7 +85,7 @@ class SnapshotRequests:
         """Take a request to stop the snapshot of a table. Returns its topic; raises ValueError if nothing can stop."""
         topic = self._names.topic(schema, table)
         known = self._snapshots.get(topic)
-        if known is None and not self._takes_new_tables:
+        if known is None and not self._takes_new(schema, table):
             raise ValueError("the table gets no snapshot")
         if known is not None and known.state == DONE:
             raise ValueError("the snapshot of the table is complete")
@@ -116,7 +116,7 @@ class SnapshotRequests:
 
     def has_snapshot(self, schema: str, table: str) -> bool:
         """Whether the table's topic has a snapshot, or is to get one."""
-        return self._takes_new_tables or self._names.topic(schema, table) in self._snapshots
+        return self._takes_new(schema, table) or self._names.topic(schema, table) in self._snapshots
 
     def is_wanted(self, schema: str, table: str) -> bool:
         """Whether the rows in Kafka do not count: a new snapshot has not begun, and will have all rows."""
@@ -139,7 +139,7 @@ class SnapshotRequests:
         if replaced and (known is None or not known.wants_all_rows):
             self._replaced[topic] = replaced
             known = wanted_snapshot(self._slot, topic, schema, table)
-        elif known is None and self._takes_new_tables:
+        elif known is None and self._takes_new(schema, table):
             known = TableSnapshot(self._slot, topic, schema, table, WANTED, 0)
         return None if known is None or known.state == DONE or known.repair else replace(known, incarnation=seen)
 
@@ -168,7 +168,7 @@ class SnapshotRequests:
     def may_want_tables(self) -> bool:
         """A published table may want a snapshot. A requested table may still be parked."""
         has_unfinished = any(not each.has_ended for each in self._snapshots.copy().values())
-        return self._takes_new_tables or has_unfinished or bool(self._recopies.incarnations.all())
+        return self._takes is not None or has_unfinished or bool(self._recopies.incarnations.all())
 
     @property
     def has_requests(self) -> bool:
@@ -261,6 +261,9 @@ class SnapshotRequests:
     def _is_repaired(self, topic: str) -> bool:
         known = self._snapshots.get(topic)
         return known is not None and known.repair == ROWS
+
+    def _takes_new(self, schema: str, table: str) -> bool:
+        return self._takes is not None and self._takes(schema, table)
 
     def finish(self, records: Iterable[TableSnapshot]) -> None:
         """Take how far the snapshots of these tables are: some are complete."""

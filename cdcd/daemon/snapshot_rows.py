@@ -13,6 +13,7 @@ from typing import Final
 
 from cdcd.daemon.exported_tables import TableExport
 from cdcd.daemon.snapshot_export import ExportedSnapshot
+from cdcd.errors import RequestRejected
 from cdcd.progress.repair_records import PendingRepair
 from cdcd.progress.snapshot_records import TableSnapshot
 from cdcd.sink.batches import Batch, BatchBuilder
@@ -64,7 +65,7 @@ class SnapshotRows:
         self._tables: dict[str, TableExport] = {}
         """By topic."""
         for table in export.tables:
-            self._encoder.add_table(table.record, table.relation, table.heaps, table.kinds)
+            self._encoder.add_table(table.record, table.relation, table.heaps, table.kinds, table.where)
             self._tables[table.record.topic] = table
         self._reading: dict[SnapshotConnection, CopyFormat] = {}
         self._started_s = 0.0
@@ -139,7 +140,13 @@ class SnapshotRows:
                 self._is_held = True
                 self.may_have_more = False
                 return
-            messages, ended = connection.read(min(self._rows_max, rows_room), bytes_room)
+            try:
+                messages, ended = connection.read(min(self._rows_max, rows_room), bytes_room)
+            except RequestRejected as error:
+                table = self._tables[chunk.topic]
+                if table.where:  # it may be the fault of the condition
+                    self._export.refuse((table.relation.schema, table.relation.name), error)
+                raise
             if rate.is_limited:
                 rate.take(len(messages), sum(map(len, messages)))
             if messages:
@@ -157,7 +164,7 @@ class SnapshotRows:
         if following is not None:
             table = self._tables[following.topic]
             numbers = table.column_numbers(following.heap)
-            connection.start(following, table.columns(), table.row_filter, numbers)
+            connection.start(following, table.columns(), table.condition, numbers)
             self._reading[connection] = self._encoder.begin_chunk(following)
         else:
             connection.close()  # no chunk will come: let the last heap go

@@ -38,7 +38,7 @@ class StartJudgement:
         self._logged: set[tuple[str, str]] = set()
         """The subject and the hint of each logged warning. Its message may have figures that change."""
 
-    def judge(self, session: Session, settings: Settings, *, takes_snapshot: bool) -> bool:
+    def judge(self, session: Session, settings: Settings) -> bool:
         """Ask PostgreSQL, and judge; return False if another session's lock hides the tables.
 
         Raises RequestRejected if something forbids the start, or what `Session` raises.
@@ -49,7 +49,7 @@ class StartJudgement:
         except Locked:
             log.warning("a table is locked: this start does not check the publication")
             return False
-        self.accept(postgres.judge(facts, settings.source, takes_snapshot=takes_snapshot, is_start=True))
+        self.accept(postgres.judge(facts, settings.source, snapshots=settings.snapshot_rules(), is_start=True))
         return True
 
     def judge_columns(self, session: Session, settings: Settings) -> bool:

@@ -90,8 +90,7 @@ class StreamStartup:
         """Carry out the start. Returns None if `stopping` turned true meanwhile. Raises what the parts raise."""
         source = self._settings.source
         catalog = self._clients.catalog(self._session)
-        takes_snapshot = self._settings.snapshot.mode != "never"
-        is_judged = self._fallbacks.judgement.judge(self._session, self._settings, takes_snapshot=takes_snapshot)
+        is_judged = self._fallbacks.judgement.judge(self._session, self._settings)
         self._publication.ensure(is_judged=is_judged)
         may_be_binary = self._fallbacks.judgement.judge_columns(self._session, self._settings)
         binary = self._fallbacks.binary

@@ -135,12 +135,12 @@ def assemble(
     events = make_format(settings, server.session, last, to_text, own, stores)
     encoder = events.stream_encoder(batches)
     snapshot_batches = make_batches()
-    sizes = clients.sizes
+    sizes, snapshot_rules = clients.sizes, settings.snapshot_rules()
     requests = SnapshotRequests(
         settings.source.slot,
         names,
         kafka.snapshots,
-        takes_new_tables=settings.snapshot.mode != "never",
+        takes=snapshot_rules.takes if snapshot_rules.takes_any else None,
         parked=lambda: kafka.publisher.parked,
         recopies=Recopies(
             names,

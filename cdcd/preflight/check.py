@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from cdcd.config.settings import Settings
 from cdcd.errors import CdcdError
-from cdcd.preflight import column_findings, connections, host, kafka, postgres, registry
+from cdcd.preflight import column_findings, condition_findings, connections, host, kafka, postgres, registry
 from cdcd.preflight.findings import Finding, Level, of_error
 from cdcd.preflight.postgres_facts import PostgresFacts
 from cdcd.preflight.postgres_facts import gather_for_check as ask_postgres
@@ -26,13 +26,14 @@ def findings(settings: Settings) -> Iterator[Finding]:
         facts = ask_postgres(settings.source.login, settings.source).with_keys(settings.column_rules())
         is_slot_in_use = facts.slot is not None and facts.slot.active
         published = facts.tables
-        for finding in postgres.judge(facts, settings.source, takes_snapshot=settings.snapshot.mode != "never"):
+        for finding in postgres.judge(facts, settings.source, snapshots=settings.snapshot_rules()):
             is_absent = finding.level is Level.OK or finding.code == "slot-missing"
             if facts.slot is None and finding.about == "slot" and is_absent:
                 absent = finding  # only Kafka tells whether it is a new slot, or a lost one
             else:
                 yield finding
         yield from column_findings.findings(settings, facts)
+        yield from condition_findings.findings(settings, facts)
     except CdcdError as failure:
         yield of_error("server", failure, unseen="PostgreSQL")
     lost: Finding | None = None

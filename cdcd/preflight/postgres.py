@@ -18,29 +18,31 @@ from cdcd.config.settings import SourceSettings
 from cdcd.preflight import privileges, publication, replica_identity, selected_tables, server, slot
 from cdcd.preflight.findings import Finding
 from cdcd.preflight.postgres_facts import PostgresFacts, asked_tables
+from cdcd.snapshot.table_rules import SnapshotRules
 
 
 def judge(
-    facts: PostgresFacts, source: SourceSettings, *, takes_snapshot: bool, is_start: bool = False
+    facts: PostgresFacts, source: SourceSettings, *, snapshots: SnapshotRules, is_start: bool = False
 ) -> Iterator[Finding]:
-    """The findings about PostgreSQL for these settings. `takes_snapshot`: the daemon reads tables for snapshots.
+    """The findings about PostgreSQL for these settings. `snapshots`: the tables that the daemon reads for snapshots.
 
     `is_start`: the daemon is about to stream. If there is a slot, then the server has what a stream needs.
     """
     if not is_start or facts.slot is None:
         yield from server.judge(facts.server, facts.slot, source)
-    for finding in _of_the_catalog(facts, source, takes_snapshot=takes_snapshot):
+    for finding in _of_the_catalog(facts, source, snapshots):
         yield _on_primary(finding) if facts.server.is_standby else finding
     yield from slot.judge(facts, source)
 
 
-def _of_the_catalog(facts: PostgresFacts, source: SourceSettings, *, takes_snapshot: bool) -> Iterator[Finding]:
+def _of_the_catalog(facts: PostgresFacts, source: SourceSettings, snapshots: SnapshotRules) -> Iterator[Finding]:
     """The findings about what a primary and its standbys have in common."""
     yield from replica_identity.judge(facts.publication, facts.identities, source.publication)
-    if takes_snapshot:
+    if snapshots.takes_any:
+        read = [each for each in facts.privileges if snapshots.takes(each.schema, each.name)]
         # If the slot exists, the snapshot may already be done.
         is_needed = facts.slot is None
-        yield from privileges.judge(facts.server.role, facts.privileges, facts.unreadable_later, is_needed=is_needed)
+        yield from privileges.judge(facts.server.role, read, facts.unreadable_later, is_needed=is_needed)
     asked = asked_tables(source, exists=facts.publication is not None)
     yield from selected_tables.judge(facts, source.publication, asked)
     yield from publication.judge(facts, source)

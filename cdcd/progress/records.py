@@ -189,11 +189,17 @@ class SnapshotState:
     rows: int
     stopped: bool = False
     """A person has stopped it: the topic lacks rows until somebody asks for a new snapshot."""
+    where: str = ""
+    """The SQL condition of the rows that it has; the topic lacks others. Empty: it has all rows."""
 
     def document(self) -> dict[str, object]:
         """Return the snapshot's part of the table record's JSON."""
         document: dict[str, object] = {"lsn": format_lsn(self.lsn), "done": self.done, "rows": self.rows}
-        return {**document, "stopped": True} if self.stopped else document
+        if self.stopped:
+            document["stopped"] = True
+        if self.where:
+            document["where"] = self.where
+        return document
 
 
 @dataclass(frozen=True)
@@ -407,6 +413,7 @@ def _snapshot_state(fields: _Fields) -> SnapshotState:
         done=fields.flag("done"),
         rows=fields.number("rows"),
         stopped=fields.has("stopped") and fields.flag("stopped"),
+        where=fields.text("where") if fields.has("where") else "",
     )
 
 

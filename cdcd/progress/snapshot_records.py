@@ -80,6 +80,8 @@ class TableSnapshot:
     """The table that the rows in Kafka are from; None: not known."""
     added: Mapping[str, Attribute] = field(default_factory=dict)
     """By name, the columns of the last events that were added with a default. PostgreSQL forgets the default."""
+    where: str = ""
+    """The SQL condition of the rows that it publishes; empty: all rows."""
     repair: str = ""
     """COMPARE or ROWS, if the state is WANTED and the topic is to get only what differs. A cdcd that does not know this
     takes the snapshot, which is right, too."""
@@ -111,6 +113,8 @@ class TableSnapshot:
             document["added"] = {
                 name: [each.number, each.type_oid, each.missing_value] for name, each in self.added.items()
             }
+        if self.where:
+            document["where"] = self.where
         if self.repair:
             document["repair"] = self.repair
         return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
@@ -128,7 +132,7 @@ class TableSnapshot:
     @property
     def snapshot(self) -> SnapshotState:
         """The part of it that the table's progress record repeats."""
-        return SnapshotState(self.lsn, self.state == DONE, self.rows, self.state == STOPPED)
+        return SnapshotState(self.lsn, self.state == DONE, self.rows, self.state == STOPPED, self.where)
 
     def stopped(self) -> TableSnapshot:
         """Return the record of this snapshot once a person has stopped it."""
@@ -181,6 +185,7 @@ def parse_snapshot_record(key: bytes, value: bytes) -> TableSnapshot:
                 str(name): Attribute(int(number), int(type_oid), str(value))
                 for name, (number, type_oid, value) in document.get("added", {}).items()
             },
+            where=str(document.get("where", "")),
             repair=str(document.get("repair", "")),
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

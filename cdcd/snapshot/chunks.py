@@ -11,7 +11,8 @@ published a second time, too, each time as of its own snapshot: a reader that go
 
 In a table without a key a reader cannot tell such rows apart. So its snapshot begins with a truncate event, which
 removes what the stream showed of the table before, and after a crash it begins from the start. It does so, too, if the
-key has changed since the first rows: these are under the old key.
+key has changed since the first rows: these are under the old key. And so it does if the condition of its rows is
+another one.
 """
 
 from __future__ import annotations
@@ -50,21 +51,23 @@ class Chunk:
         return CompletedRange(self.heap.oid, self.heap.file_node, self.first, self.end)
 
 
-def begin(table: TableSnapshot, heaps: list[Heap], key: tuple[str, ...], lsn: int, xmin: int) -> TableSnapshot:
+def begin(
+    table: TableSnapshot, heaps: list[Heap], key: tuple[str, ...], lsn: int, xmin: int, where: str = ""
+) -> TableSnapshot:
     """Return how far a table is when the first rows of a snapshot come.
 
     `key` are the columns of its key, `lsn` is the consistent point of that snapshot, `xmin` its oldest transaction
-    (64 bits).
+    (64 bits). `where`: the condition of the rows.
     """
     assert table.state != DONE
-    is_same_key = table.key_columns in (None, key)
-    if table.state == RUNNING and key and is_same_key:
+    is_same = table.key_columns in (None, key) and table.where == where
+    if table.state == RUNNING and key and is_same:
         current = {(heap.oid, heap.file_node) for heap in heaps}
         kept = tuple(done for done in table.done if (done.heap, done.file_node) in current)
         if kept:
             # A truncate event that the snapshot began with stands before these rows. It must not come a second time.
             return replace(table, lsn=lsn, done=kept, starts_with_truncate=False, key_columns=key)
-    truncate = table.starts_with_truncate or not key or (table.state == RUNNING and not is_same_key)
+    truncate = table.starts_with_truncate or not key or (table.state == RUNNING and not is_same)
     return replace(
         table,
         state=RUNNING,
@@ -74,6 +77,7 @@ def begin(table: TableSnapshot, heaps: list[Heap], key: tuple[str, ...], lsn: in
         starts_with_truncate=truncate,
         rows=0 if truncate else table.rows,
         key_columns=key,
+        where=where,
     )
 
 

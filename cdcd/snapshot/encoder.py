@@ -55,9 +55,14 @@ class SnapshotEncoder:
         self._changed: set[str] = set()
         self._has_started = False
 
-    def add_table(self, record: TableSnapshot, relation: ResolvedRelation, heaps: list[Heap], kinds: bytes) -> None:
-        """Add a table, before `start`. `kinds`: for each column BINARY, or TEXT where COPY gives its text."""
-        begun = chunks.begin(record, heaps, relation.key, self._lsn, self._xmin)
+    def add_table(
+        self, record: TableSnapshot, relation: ResolvedRelation, heaps: list[Heap], kinds: bytes, where: str = ""
+    ) -> None:
+        """Add a table, before `start`. `kinds`: for each column BINARY, or TEXT where COPY gives its text.
+
+        `where`: the condition of its rows.
+        """
+        begun = chunks.begin(record, heaps, relation.key, self._lsn, self._xmin, where)
         left = chunks.divide(begun, heaps, self._chunk_blocks)
         rows = TableRows(open_relation(self._encoder, relation), kinds)
         self._tables[record.topic] = TableReading(begun, rows, left[::-1])

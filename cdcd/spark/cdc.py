@@ -202,6 +202,7 @@ class Cdc:
             reports = []
             for name in snapshot.tables:
                 step(f"compare {name}")
+                _check_whole(name, records.get(name), published.get(name))
                 if mirror is None:
                     rows = self._topic_rows(records.get(name), snapshot.lsn)
                 else:
@@ -234,6 +235,17 @@ class Cdc:
 def _lsn_of(position: Position | None, cut: Cut) -> int:
     """The LSN that a position means, given the cut that was found for it."""
     return lsn_number(position) if isinstance(position, (int, str)) else cut.lsn
+
+
+def _check_whole(name: str, record: TableRecord | None, mirrored: MirroredTable | None) -> None:
+    """Raise RequestRejected if neither the topic nor a load of the mirror has all rows of the table."""
+    is_loaded = mirrored is not None and mirrored.loaded_lsn > 0
+    if record is not None and record.snapshot is not None and record.snapshot.where and not is_loaded:
+        raise RequestRejected(
+            f"the snapshot of {name} has only the rows with {record.snapshot.where}, so its topic is no copy of it",
+            "Leave the table out, or load it into a mirror: cdcd spark snapshot",
+            code="snapshot-partial",
+        )
 
 
 def _padded(offsets: Sequence[int], partitions: int) -> list[int]:

@@ -35,7 +35,7 @@ from cdcd.terminal.progress_bar import ProgressBar
 from cdcd.verify.event_rows import EventReader, column_names, missing_tokens, row_schema
 from cdcd.verify.hash_comparison import Candidates, HashComparison
 from cdcd.verify.postgres_checksums import ChecksummedTable, Checksums, unconvertible
-from cdcd.verify.progress_wait import check_still_whole, wait_for_progress, wait_until_whole
+from cdcd.verify.progress_wait import check_still_whole, partial_tables, wait_for_progress, wait_until_whole
 from cdcd.verify.row_store import Part, RowStore, display
 from cdcd.verify.topic_replay import BATCH_ROWS_MAX, OFFSETS_MAX, WAITING_MAX, TopicReplay
 
@@ -149,7 +149,11 @@ class Comparison:
         def be_whole(names: set[tuple[str, str]]) -> None:
             wait_until_whole(self._settings, names, wait_s, self._bar)
 
-        return self._run(tables, reach, be_whole=None if of_gap else be_whole)
+        partial = set() if tables else partial_tables(self._settings)
+        if partial:
+            names = ", ".join(sorted(qualified_name(*each) for each in partial))
+            log.warning("not compared, because their snapshots have left out rows: %s", names)
+        return self._run(tables, reach, partial, be_whole=None if of_gap else be_whole)
 
     def run_at(self, lsn: int, leave_out: Collection[tuple[str, str]]) -> tuple[int, list[TableResult]]:
         """Compare the published tables, except some, as they are now with everything that Kafka has before `lsn`.

@@ -7,7 +7,7 @@ After: `topic_replay` reads topics that are complete up to this LSN.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, Protocol
 
 from cdcd.clock import monotonic_s
@@ -44,6 +44,12 @@ def wait_until_whole(settings: Settings, tables: Collection[tuple[str, str]], wa
         wait_for_snapshots(records, tables, wait_s, bar)
 
 
+def partial_tables(settings: Settings) -> set[tuple[str, str]]:
+    """Schema and name of the tables whose snapshots have a condition: their topics are no copies of them."""
+    with open_progress(settings) as records:
+        return {(each.schema, each.table) for each in records.snapshots().values() if each.where}
+
+
 def check_still_whole(settings: Settings, tables: Collection[tuple[str, str]]) -> None:
     """Check as `check_none_wanted`, for the slot of these settings."""
     with open_progress(settings) as records:
@@ -61,7 +67,8 @@ def wait_for_snapshots(
     """Wait until Kafka has whole snapshots of `tables`: a comparison that begins then finds no row that is on its way.
 
     A gap, or the end of a parking, may want a new snapshot that no slot record tells of before it begins. Raises
-    RequestRejected after `wait_s` seconds, or at once if a table is parked or its snapshot was stopped.
+    RequestRejected after `wait_s` seconds, or at once if a table is parked, or if its snapshot was stopped or has a
+    condition.
     """
     deadline_s = clock() + wait_s
     try:
@@ -69,7 +76,10 @@ def wait_for_snapshots(
             for table in records.parked().values():
                 if (table.schema, table.table) in tables:
                     raise _incomplete(table)
-            unfinished = unfinished_snapshots(records, tables)
+            known = records.snapshots().values()
+            unfinished = _unfinished_of(known, tables)
+            if partial := [each for each in known if each.where and (each.schema, each.table) in tables]:
+                raise _partial(partial[0])
             if not unfinished:
                 return
             stopped = [each for each in unfinished if each.state == STOPPED]
@@ -90,7 +100,10 @@ def check_none_wanted(records: SnapshotRecords, tables: Collection[tuple[str, st
 
 def unfinished_snapshots(records: SnapshotRecords, tables: Collection[tuple[str, str]]) -> list[TableSnapshot]:
     """The snapshots of `tables` (schema and name) that are not finished."""
-    found = records.snapshots().values()
+    return _unfinished_of(records.snapshots().values(), tables)
+
+
+def _unfinished_of(found: Iterable[TableSnapshot], tables: Collection[tuple[str, str]]) -> list[TableSnapshot]:
     return [each for each in found if (each.schema, each.table) in tables and each.state != DONE]
 
 
@@ -143,6 +156,16 @@ def _incomplete(table: ParkedTable | DeferredTable) -> RequestRejected:
         f"the topic of {name} is not complete since {format_lsn(table.lsn)}: {why}",
         f"Wait for its snapshot, or run cdcd unpark {shell_word(name)}; or leave the table out",
         code="cut-incomplete",
+    )
+
+
+def _partial(table: TableSnapshot) -> RequestRejected:
+    name = qualified_name(table.schema, table.table)
+    return RequestRejected(
+        f"the snapshot of {name} has left out rows, so its topic is no copy of the table",
+        "Leave the table out. To copy all rows, remove where from its [[table]], and run: "
+        f"cdcd snapshot {shell_word(name)}",
+        code="snapshot-partial",
     )
 
 

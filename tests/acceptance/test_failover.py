@@ -16,7 +16,7 @@ from support.pair import Pair
 from support.stream import StreamFixture, Writer, eventually
 
 from cdcd.config.settings import Settings, SinkSettings, SourceSettings
-from cdcd.daemon.exported_tables import ReadableTables
+from cdcd.daemon.readable_tables import ReadableTables
 from cdcd.daemon.snapshot_export import SnapshotExport
 from cdcd.progress.snapshot_records import WANTED, TableSnapshot
 

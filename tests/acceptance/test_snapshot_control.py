@@ -98,6 +98,61 @@ def test_a_stopped_snapshot_leaves_the_changes_in_order_and_says_what_the_topic_
     assert topics.fold([each for each in events if each.topic == topic], snapshot=True) == stream.content("public", "t")
 
 
+@pytest.mark.postgres_versions("newest")
+def test_a_table_is_copied_as_its_entry_says_and_a_broken_condition_is_its_own_trouble(stream: StreamFixture) -> None:
+    names = ("large", "later", "part", "unknown", "failing")
+    for name in names:
+        stream.sql(
+            f"CREATE TABLE {name} (id int PRIMARY KEY) PARTITION BY RANGE (id)"
+            if name == "part"
+            else f"CREATE TABLE {name} (id int PRIMARY KEY)"
+        )
+    stream.sql(
+        "CREATE TABLE part_1 PARTITION OF part FOR VALUES FROM (0) TO (50)",
+        "CREATE TABLE part_2 PARTITION OF part DEFAULT",
+        *(f"INSERT INTO {name} SELECT generate_series(1, 100)" for name in names),
+        "CREATE PUBLICATION cdcd FOR ALL TABLES WITH (publish_via_partition_root)",
+    )
+    entries: list[dict[str, object]] = [
+        {"match": "public.large", "snapshot": "never"},
+        {"match": "public.later", "order": 1},
+        {"match": "public.part", "where": "id % 10 = 0 -- every tenth"},
+        {"match": "public.unknown", "where": "nobody = 1"},
+        {"match": "public.failing", "where": "100 / (id - 50) < 1000"},
+    ]
+    settings = {
+        "source": {"create": True, "tables": ["*.*"]},
+        "snapshot": {"mode": "initial", "chunk_bytes": 8192},
+        "monitoring": {"host": "127.0.0.1", "port": 0, "stalled_after_s": STALLED_AFTER_S},
+    }
+    daemon = stream.daemon(**settings, table=entries).start()
+    daemon.wait_for_log("a row could not be read under its condition")
+    daemon.wait_for_log("the snapshot is complete")
+    for name in names:
+        stream.sql(f"INSERT INTO {name} VALUES (101)", f"DELETE FROM {name} WHERE id = 1")
+    daemon.wait_until_confirmed()
+    said = cdcd(daemon, "check", code=1)
+    assert said.count("condition-broken") == 1, "a row fails only when it is read"
+    assert "nobody" in said
+    assert "public.part" not in cdcd(daemon, "verify", "public.later")
+    assert "snapshot-partial" in cdcd(daemon, "verify", "public.part", code=1)
+    copies = [each for each in stream.events() if each.value["op"] == "r"]
+    found = {name: sorted(e.value["after"]["id"] for e in copies if e.topic.endswith(f".{name}")) for name in names}
+    assert found["later"] == list(range(1, 101))
+    assert found["part"] == list(range(10, 101, 10))
+    assert found["large"] == found["unknown"] == []
+    text = daemon.config.read_text()
+    daemon.config.write_text(text.replace("nobody = 1", "id < 3").replace("id - 50", "id - 500"))
+    daemon.signal(signal.SIGHUP)
+    eventually(lambda: copied_of(daemon, "unknown") == 1 and copied_of(daemon, "failing") == 100, "their copies", 60)
+    assert daemon.stop() == 0
+
+
+def copied_of(daemon: Daemon, name: str) -> int:
+    """The rows of a table that Kafka has from a snapshot, since the daemon started."""
+    return int(metric(daemon, rf'cdcd_rows_total\{{op="r",relation="public\.{name}"\}}'))
+
+
 def test_a_pause_holds_over_a_kill_until_somebody_resumes_the_snapshots(stream: StreamFixture) -> None:
     daemon = start(stream, rows_per_second=2_000)
     eventually(lambda: copied(daemon) > 1_000, "rows that were copied")

@@ -12,6 +12,7 @@ from cdcd.config.settings import SourceSettings
 from cdcd.preflight.findings import Finding, Level
 from cdcd.preflight.postgres import judge
 from cdcd.preflight.postgres_facts import gather
+from cdcd.snapshot.table_rules import NO_SNAPSHOT_RULES
 from cdcd.source.heaps import heaps
 from cdcd.source.publication import Publication, creation_statement
 from cdcd.source.published_tables import published_names, published_tables, unsent_partitions
@@ -32,8 +33,10 @@ def session(database: Database) -> Iterator[Session]:
 def told(session: Session, about: str = "replica identity", **source: object) -> list[Finding]:
     """What `cdcd check` and a start say about a subject, without what is good."""
     given = SourceSettings(**{"dsn": "", "publication": "p", **source})
-    found = list(judge(gather(session, given, is_start=False), given, takes_snapshot=True))
-    assert found == list(judge(gather(session, given), given, takes_snapshot=True, is_start=True)), "run says the same"
+    found = list(judge(gather(session, given, is_start=False), given, snapshots=NO_SNAPSHOT_RULES))
+    assert found == list(judge(gather(session, given), given, snapshots=NO_SNAPSHOT_RULES, is_start=True)), (
+        "run says the same"
+    )
     return [finding for finding in found if finding.about == about and finding.level is not Level.OK]
 
 

@@ -21,6 +21,7 @@ from cdcd.preflight.check import findings
 from cdcd.preflight.findings import Level
 from cdcd.preflight.postgres import judge
 from cdcd.preflight.postgres_facts import gather_for_check
+from cdcd.snapshot.table_rules import NO_SNAPSHOT_RULES
 
 pytestmark = pytest.mark.postgres_versions("oldest", "newest")
 
@@ -180,7 +181,7 @@ def test_an_open_write_transaction_is_a_warning_before_the_slot_is_made(
     facts = gather_for_check(source.dsn, source)
     older = replace(facts, writers=[replace(each, age_s=60.0) for each in facts.writers])
     name = f"PostgreSQL's process {writer.info.backend_pid}"
-    [finding] = [each for each in judge(older, source, takes_snapshot=True) if f" {name}, " in each.message]
+    [finding] = [each for each in judge(older, source, snapshots=NO_SNAPSHOT_RULES) if f" {name}, " in each.message]
     assert (finding.level, finding.about) == (Level.WARNING, "slot")
     database.execute(finding.hint.partition("or end it: ")[2])
     with pytest.raises(psycopg.OperationalError):

@@ -14,7 +14,7 @@ import servers
 from support.fix_postgres import Database
 
 from cdcd.config.settings import Settings
-from cdcd.daemon.exported_tables import ReadableTables
+from cdcd.daemon.readable_tables import ReadableTables
 from cdcd.daemon.snapshot_export import SnapshotExport
 from cdcd.errors import RequestRejected
 from cdcd.progress.snapshot_records import WANTED, TableSnapshot

@@ -13,7 +13,7 @@ from support.fix_postgres import Database
 from support.stream import eventually
 
 from cdcd.config.settings import Settings
-from cdcd.daemon.exported_tables import ReadableTables
+from cdcd.daemon.readable_tables import ReadableTables
 from cdcd.daemon.snapshot_export import ExportedSnapshot, SnapshotExport
 from cdcd.errors import PostgresUnavailable
 from cdcd.progress.snapshot_records import WANTED, TableSnapshot

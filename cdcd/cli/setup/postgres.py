@@ -16,6 +16,7 @@ from cdcd.errors import CdcdError, sentence
 from cdcd.preflight import postgres
 from cdcd.preflight.findings import Finding, Level
 from cdcd.preflight.postgres_facts import PostgresFacts, gather
+from cdcd.snapshot.table_rules import SnapshotRules
 from cdcd.source.publication import Publication
 from cdcd.source.server import server_facts
 from cdcd.source.server_errors import INSUFFICIENT_PRIVILEGE
@@ -54,7 +55,7 @@ def look(session: Session, settings: Settings) -> PostgresFacts:
 
 def problems(facts: PostgresFacts, settings: Settings) -> Iterator[Finding]:
     """What stands in the way, and is not made by the SQL."""
-    for finding in postgres.judge(facts, settings.source, takes_snapshot=False):
+    for finding in postgres.judge(facts, settings.source, snapshots=SnapshotRules(takes_others=False)):
         if finding.level is not Level.OK and finding.about not in _MADE_BY_THE_SQL:
             yield finding
 

@@ -143,6 +143,9 @@ class Planner:
         for name in sorted(cut.matching(self._place.patterns).keys() & set(cut.incomplete)):
             self._step(f"{name} is parked, or its snapshot runs: until that ends the table stays as it is")
         for name, record in cut.matching(self._place.patterns).items():
+            is_loaded = record.topic in known and known[record.topic].loaded_lsn > 0
+            if record.snapshot is not None and record.snapshot.where and not is_loaded:
+                self._step(f"{name} is not whole: its snapshot has only the rows with {record.snapshot.where}")
             if record.snapshot is not None and record.snapshot.stopped:
                 self._step(f"the snapshot of {name} was stopped: until there is a new one the table stays as it is")
         loaded_lsn = max((table.loaded_lsn for table in loaded.values()), default=0)

@@ -34,7 +34,7 @@ class PlayedComparison:
 class Played:
     def __init__(self, *, parked: str = "", compares: bool = True) -> None:
         self.requests = SnapshotRequests(
-            "s", TopicNames("p"), {"p.public.a": A, "p.public.b": B}, takes_new_tables=True,
+            "s", TopicNames("p"), {"p.public.a": A, "p.public.b": B}, takes=lambda *_: True,
             parked=lambda: {("public", parked)},
         )  # fmt: skip
         self.started: list[tuple[Table, PlayedComparison]] = []

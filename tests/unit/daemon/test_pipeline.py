@@ -167,7 +167,7 @@ class Played:
         batches = BatchBuilder(tombstones=False)
         encoder = EventEncoder(batches, FingerprintStore(batches), TypeOptions())
         nothing = cast("Any", None)
-        requests = SnapshotRequests("s", TopicNames("p"), {}, takes_new_tables=False)
+        requests = SnapshotRequests("s", TopicNames("p"), {}, takes=None)
         server = ServerConnection(
             stream=cast("Any", self.stream),
             session=cast("Any", self.session),

@@ -127,7 +127,7 @@ def test_a_daemon_that_is_to_stop_names_the_change(*, has_snapshot: bool) -> Non
 
 def test_the_intake_records_the_copy() -> None:
     of_stream = Recopies(NAMES, {T: ID}, {TOPIC: Incarnation(7)})
-    it = SnapshotRequests("s", NAMES, {}, takes_new_tables=True, recopies=of_stream)
+    it = SnapshotRequests("s", NAMES, {}, takes=lambda *_: True, recopies=of_stream)
     intake = RequestIntake("s", list, it.request, announce=it.announce)
     announced = [AnnouncedTable(*T, BOTH, 7)]
     assert intake.take([], announced) == [Request(SNAPSHOT, T)]

@@ -146,7 +146,7 @@ class Played:
             "s",
             TopicNames("p"),
             self.snapshots,
-            takes_new_tables=self.takes_new_tables,
+            takes=(lambda *_: True) if self.takes_new_tables else None,
             recopies=self.recopies,
             is_paused=self.is_paused,
         )
@@ -197,7 +197,9 @@ class Played:
         tables = self.exported().tables if has_table else []
         anchor = cast("Any", self.anchor)
         connections = cast("Any", [self.connection])
-        return ExportedSnapshot(LSN, 1_700_000_000_000_000, 700, tables, connections, anchor, read, leaves_repairs)
+        return ExportedSnapshot(
+            LSN, 1_700_000_000_000_000, 700, tables, connections, anchor, read, leaves_repairs=leaves_repairs
+        )
 
     def catch_up(self, blocks: int = 1) -> Action:
         """Bring it to the consistent point, and begin to read."""

@@ -34,7 +34,7 @@ def requests(*known: TableSnapshot, takes_new_tables: bool = True, parked: str =
         "s",
         TopicNames("p"),
         {each.topic: each for each in known},
-        takes_new_tables=takes_new_tables,
+        takes=(lambda *_: True) if takes_new_tables else None,
         parked=lambda: {("public", parked)},
     )
 
@@ -81,9 +81,18 @@ def test_only_what_has_not_ended_can_be_stopped() -> None:
 def test_a_stopped_table_is_not_copied_because_it_was_replaced_or_has_another_key() -> None:
     known = replace(table("a", STOPPED), incarnation=Incarnation(7))
     recopies = Recopies(TopicNames("p"), {("public", "a"): ("id",)}, {known.topic: Incarnation(7)})
-    it = SnapshotRequests("s", TopicNames("p"), {known.topic: known}, takes_new_tables=True, recopies=recopies)
+    it = SnapshotRequests("s", TopicNames("p"), {known.topic: known}, takes=lambda *_: True, recopies=recopies)
     assert it.choose("public", "a", Incarnation(8)) is None
     assert it.announce([AnnouncedTable("public", "a", ("other",), 8)]) == []
+
+
+def test_a_table_that_is_not_to_be_copied_gets_a_snapshot_if_a_person_asks() -> None:
+    it = SnapshotRequests("s", TopicNames("p"), {}, takes=lambda _, name: name != "large")
+    assert it.choose("public", "large") is None
+    assert it.choose("public", "a") is not None
+    assert not it.has_snapshot("public", "large")
+    it.request("public", "large")
+    assert it.choose("public", "large") is not None
 
 
 def test_a_parked_table_gets_no_snapshot() -> None:
@@ -151,7 +160,7 @@ def replaced(state: str = DONE, *, follows: bool = True) -> SnapshotRequests:
         "s",
         names,
         {"p.public.a": table("a", state)},
-        takes_new_tables=True,
+        takes=lambda *_: True,
         recopies=Recopies(names, {}, {"p.public.a": OLD}, stops_on_replaced=not follows),
     )
 
@@ -318,7 +327,7 @@ def test_a_key_that_changes_while_a_table_is_compared_or_repaired_brings_a_new_s
 def test_a_table_that_was_replaced_in_a_gap_is_copied_and_not_compared() -> None:
     wanted = replace(wanted_snapshot("s", "p.public.a", "public", "a"), repair=COMPARE)
     recopies = Recopies(TopicNames("p"), {}, {"p.public.a": Incarnation(1)})
-    it = SnapshotRequests("s", TopicNames("p"), {"p.public.a": wanted}, takes_new_tables=True, recopies=recopies)
+    it = SnapshotRequests("s", TopicNames("p"), {"p.public.a": wanted}, takes=lambda *_: True, recopies=recopies)
     assert it.choose("public", "a", Incarnation(1)) is None
     chosen = it.choose("public", "a", Incarnation(2))
     assert chosen is not None

@@ -12,6 +12,7 @@ from cdcd.preflight import postgres, replica_identity
 from cdcd.preflight.findings import Finding, Level
 from cdcd.preflight.postgres_facts import PostgresFacts
 from cdcd.progress.continuity import Server
+from cdcd.snapshot.table_rules import NO_SNAPSHOT_RULES, SnapshotRules
 from cdcd.source.privileges import TablePrivileges
 from cdcd.source.publication import PublishedOperations
 from cdcd.source.published_tables import UnsentPartition
@@ -71,7 +72,7 @@ def judged(takes_snapshot: bool = True, **changed: Any) -> list[Finding]:
     facts = replace(FACTS, server=server, **{name: changed[name] for name in of_facts})
     settings = {name: value for name, value in changed.items() if name not in of_server | of_facts}
     source = SourceSettings(**{"dsn": "host=localhost", "slot": "cdcd", "publication": "cdcd", **settings})
-    return list(postgres.judge(facts, source, takes_snapshot=takes_snapshot))
+    return list(postgres.judge(facts, source, snapshots=SnapshotRules(takes_others=takes_snapshot)))
 
 
 def bad(findings: list[Finding]) -> list[Finding]:
@@ -358,10 +359,10 @@ def test_a_start_judges_the_server_only_before_there_is_a_slot() -> None:
     replica = {**SERVER.parameters, "wal_level": "replica"}
     facts = replace(FACTS, server=replace(SERVER, parameters=replica), publication=ALL)
     source = SourceSettings(dsn="host=localhost")
-    [told] = bad(list(postgres.judge(facts, source, takes_snapshot=True, is_start=True)))
+    [told] = bad(list(postgres.judge(facts, source, snapshots=NO_SNAPSHOT_RULES, is_start=True)))
     assert told.about == "wal_level"
     with_slot = replace(facts, slot=SLOT)
-    assert bad(list(postgres.judge(with_slot, source, takes_snapshot=True, is_start=True))) == []
+    assert bad(list(postgres.judge(with_slot, source, snapshots=NO_SNAPSHOT_RULES, is_start=True))) == []
 
 
 def test_a_snapshot_of_tables_that_the_role_may_not_read_is_told_before_it_fails() -> None:

@@ -30,6 +30,7 @@ COPY = TableSnapshot(
     1 << 40,
     (CompletedRange(5, 6, 0, 100),),
     starts_with_truncate=True,
+    where="id > 1",
 )
 
 
@@ -74,5 +75,5 @@ def test_a_range_of_a_heap_that_was_rewritten_is_no_neighbour() -> None:
 
 
 def test_readers_are_told_whether_the_copy_is_whole() -> None:
-    assert COPY.snapshot == SnapshotState(0x1600000000, False, 7)
+    assert COPY.snapshot == SnapshotState(0x1600000000, False, 7, where="id > 1")
     assert replace(COPY, state=DONE).snapshot.done

@@ -57,6 +57,16 @@ def test_rows_under_another_key_are_read_again_behind_a_truncate() -> None:
     assert again.key_columns == ("tenant", "id")
 
 
+def test_rows_under_another_condition_are_read_again_behind_a_truncate() -> None:
+    table = begin(WANTED_TABLE, [heap(30)], key=("id",), lsn=1, xmin=700, where="id > 1")
+    [done] = [each.completes for each in divide(table, [heap(30)], 100)]
+    assert done is not None
+    again = begin(replace(table.with_range(done), rows=5), [heap(30)], key=("id",), lsn=2, xmin=900)
+    assert (again.where, again.starts_with_truncate, again.rows, again.done) == ("", True, 0, ())
+    same = begin(table.with_range(done), [heap(30)], key=("id",), lsn=2, xmin=900, where="id > 1")
+    assert (same.where, same.done) == ("id > 1", (done,))
+
+
 def test_a_heap_that_was_rewritten_is_read_again() -> None:
     table = begin(WANTED_TABLE, [heap(30)], key=("id",), lsn=1, xmin=700)
     done = divide(table, [heap(30)], 10)[0].completes

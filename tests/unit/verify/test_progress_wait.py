@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
 from cdcd.errors import RequestRejected
 from cdcd.progress.records import ParkedTable
-from cdcd.progress.snapshot_records import COMPARE, DONE, RUNNING, WANTED, TableSnapshot
+from cdcd.progress.snapshot_records import COMPARE, DONE, RUNNING, STOPPED, WANTED, TableSnapshot
 from cdcd.terminal.progress_bar import ProgressBar
 from cdcd.verify.progress_wait import check_none_wanted, wait_for_snapshots
 
@@ -65,6 +66,21 @@ def test_a_topic_that_does_not_become_whole_in_time_is_said_to_be_incomplete(sta
         wait(PlayedRecords(state))
     assert raised.value.code == "cut-incomplete"
     assert "--wait" in raised.value.hint
+
+
+@pytest.mark.parametrize(
+    ("state", "code"),
+    [
+        (snapshot(STOPPED), "snapshot-stopped"),
+        (replace(snapshot(DONE), where="id > 1"), "snapshot-partial"),
+        (replace(snapshot(RUNNING), where="id > 1"), "snapshot-partial"),
+    ],
+)
+def test_a_topic_that_is_no_copy_of_the_table_is_not_waited_for(state: TableSnapshot, code: str) -> None:
+    with pytest.raises(RequestRejected) as raised:
+        wait(PlayedRecords(state))
+    assert raised.value.code == code
+    assert "cdcd snapshot public.t" in raised.value.hint
 
 
 def test_a_parked_table_is_not_waited_for() -> None:

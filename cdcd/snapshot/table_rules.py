@@ -1,0 +1,68 @@
+"""Which tables get a first snapshot, of which rows, and in which order: the settings `[[table]]`. Pure.
+
+Before: the settings have the rules, and whether a table without one is copied.
+After: `daemon.snapshot_requests` asks whether a table wants a snapshot, `daemon.exported_tables` for rows and order.
+
+The first rule that matches a table and has a property decides this property.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from cdcd.source.table_selection import TablePattern
+
+
+@dataclass(frozen=True)
+class SnapshotRule:
+    """One rule for the tables that a pattern matches. What is None says nothing."""
+
+    match: str
+    is_taken: bool | None = None
+    """A table gets a snapshot by itself."""
+    where: str | None = None
+    """The SQL condition of the rows that its snapshots publish."""
+    order: int | None = None
+    """Tables with a lower number are read before others."""
+
+    @cached_property
+    def pattern(self) -> TablePattern:
+        """The tables."""
+        return TablePattern(self.match)
+
+
+class SnapshotRules:
+    """The rules of all tables, in their order."""
+
+    def __init__(self, rules: Sequence[SnapshotRule] = (), *, takes_others: bool = True) -> None:
+        """`takes_others`: a table of which no rule says whether it is copied gets a snapshot by itself."""
+        self._rules = tuple(rules)
+        self._takes_others = takes_others
+
+    def takes(self, schema: str, table: str) -> bool:
+        """Whether a table gets a snapshot by itself."""
+        found = (each.is_taken for each in self._of(schema, table) if each.is_taken is not None)
+        return next(found, self._takes_others)
+
+    @property
+    def takes_any(self) -> bool:
+        """Whether a table may get a snapshot by itself."""
+        return self._takes_others or any(each.is_taken for each in self._rules)
+
+    def where(self, schema: str, table: str) -> str:
+        """The SQL condition of the rows that snapshots of a table publish; empty: all rows."""
+        return next((each.where for each in self._of(schema, table) if each.where is not None), "")
+
+    def order(self, schema: str, table: str) -> int:
+        """Tables with a lower number are read before others."""
+        return next((each.order for each in self._of(schema, table) if each.order is not None), 0)
+
+    def _of(self, schema: str, table: str) -> list[SnapshotRule]:
+        return [each for each in self._rules if each.pattern.matches(schema, table)]
+
+
+NO_SNAPSHOT_RULES: Final = SnapshotRules()
+"""All rows of every table are copied, in any order."""
