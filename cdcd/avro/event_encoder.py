@@ -28,7 +28,7 @@ from cdcd.pgoutput.encoder import encode_tuple
 from cdcd.pgoutput.messages import KEY, OLD
 from cdcd.pgoutput.tuples import BINARY, NULL, TEXT, Binary, column_at
 from cdcd.transaction.change_consumer import ChangeConsumer, RelationChanges
-from cdcd.transaction.record_consumer import RecordConsumer
+from cdcd.transaction.record_consumer import LargeValue, RecordConsumer
 from cdcd.transaction.relations import MESSAGES, ResolvedRelation
 from cdcd.transaction.tuple_checks import TupleChecks
 
@@ -270,7 +270,7 @@ class RowEncoder(RelationChanges):
             out.append(0)
         if len(out) > _KEPT_BYTES:
             encoder.value = BytesWriter()
-            encoder.records.add_large(self._table, op, key, out)
+            encoder.records.add_large(self._table, op, key, LargeValue(out))
         else:
             encoder.records.add(self._table, op, key, out.getvalue())
 

@@ -30,6 +30,8 @@ _SHORT_ESCAPES: Final = b"\0\0\0\0\0\0\0\0btn\0fr"
 """The letter that follows the backslash, for the characters below 16; 0: none."""
 _SLICE_BYTES: Final = 192
 """From this size on, Python's base64 is faster than ours."""
+_PIECE_BYTES: Final = 786_432
+"""A multiple of three, so that a piece has no padding."""
 _LOWEST: Final = b"-9223372036854775808"
 
 
@@ -140,11 +142,13 @@ def _write_digits(out: BytesWriter, n: i64) -> None:
 def write_base64(out: BytesWriter, data: bytes, at: i64, size: i64) -> None:
     """Append the bytes `data[at:at + size]` as a JSON string of base64, with padding."""
     out.append(_QUOTE)
-    if size >= _SLICE_BYTES:
-        out.write(b2a_base64(data[at : at + size], newline=False))
-        out.append(_QUOTE)
-        return
     end: i64 = at + size
+    while end - at >= _SLICE_BYTES:
+        stop: i64 = at + _PIECE_BYTES  # a slice is a copy: one of a large value would take as much memory as the value
+        if stop > end:  # noqa: PLR1730  # `min` makes objects
+            stop = end
+        out.write(b2a_base64(data[at:stop], newline=False))
+        at = stop
     while at + 3 <= end:
         three: i64 = i64(data[at]) << 16 | i64(data[at + 1]) << 8 | i64(data[at + 2])
         four: i64 = i64(_BASE64[three >> 18]) << 24 | i64(_BASE64[three >> 12 & 63]) << 16

@@ -24,6 +24,7 @@ from cdcd.debezium.relation_schemas import relation_schemas
 from cdcd.pgoutput.messages import KEY
 from cdcd.pgoutput.tuples import BINARY, NULL, TEXT, column_at
 from cdcd.transaction.change_consumer import RelationChanges
+from cdcd.transaction.record_consumer import LargeValue
 from cdcd.transaction.relations import ResolvedRelation
 from cdcd.transaction.tuple_checks import TupleChecks
 
@@ -255,7 +256,7 @@ class RowEncoder(RelationChanges):
         out = writer.value
         if len(out) > _KEPT_BYTES:
             writer.value = BytesWriter()
-            writer.records.add_large(self._table, op, key, out)
+            writer.records.add_large(self._table, op, key, LargeValue(out))
         else:
             writer.records.add(self._table, op, key, out.getvalue())
 

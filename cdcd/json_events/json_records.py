@@ -19,7 +19,7 @@ from cdcd.json_events.connect_schemas import connect_schema
 from cdcd.json_events.form_lookup import form_of
 from cdcd.json_events.forms import AvroReader, Form, WithSchema
 from cdcd.source.pg_types import Attribute
-from cdcd.transaction.record_consumer import RecordConsumer
+from cdcd.transaction.record_consumer import LargeValue, RecordConsumer
 
 _FINGERPRINT_AT: Final = 2
 _KEPT_BYTES: Final = 1_048_576
@@ -55,10 +55,27 @@ class Translator:
         form.write(self._avro, out)
         return out
 
-    def give_up(self) -> None:
-        """Leave the buffer to whoever got it."""
-        self._out = BytesWriter()
+    def write_large(self, value: LargeValue) -> bytes:
+        """Translate a large record; neither its Avro bytes nor the buffer are kept."""
+        self.write(value.take())
         self._avro.begin(b"", 0)
+        out = self._out
+        self._out = BytesWriter()
+        return out.getvalue()
+
+
+@final
+class LargeJson(LargeValue):
+    """A large value, which is translated when it is taken: so frame, Avro and JSON are never in memory together."""
+
+    def __init__(self, avro: LargeValue, translator: Translator) -> None:
+        super().__init__(BytesWriter())
+        self._avro = avro
+        self._translator = translator
+        self.size = avro.size
+
+    def take(self) -> bytes:
+        return self._translator.write_large(self._avro)
 
 
 @final
@@ -96,10 +113,8 @@ class JsonRecords(RecordConsumer):
     def add(self, table: i64, op: i64, key: bytes | None, value: bytes) -> None:
         self._records.add(table, op, self._key(key), self._values.write(value).getvalue())
 
-    def add_large(self, table: i64, op: i64, key: bytes | None, value: BytesWriter) -> None:
-        out = self._values.write(value.getvalue())
-        self._values.give_up()
-        self._records.add_large(table, op, self._key(key), out)
+    def add_large(self, table: i64, op: i64, key: bytes | None, value: LargeValue) -> None:
+        self._records.add_large(table, op, self._key(key), LargeJson(value, self._values))
 
     def add_to_every_partition(self, table: i64, op: i64, value: bytes) -> None:
         self._records.add_to_every_partition(table, op, self._values.write(value).getvalue())

@@ -22,7 +22,7 @@ from mypy_extensions import i64, u8
 from cdcd.progress.daemon_requests import Request
 from cdcd.progress.snapshot_records import TableSnapshot
 from cdcd.source.pg_types import Attribute
-from cdcd.transaction.record_consumer import Headers, RecordConsumer
+from cdcd.transaction.record_consumer import Headers, LargeValue, RecordConsumer
 
 log = logging.getLogger(__name__)
 
@@ -66,9 +66,9 @@ class TableBatch:
         """A message may have headers."""
         self.ops = BytesWriter()
         """The op of each message (ASCII code), 0 for a tombstone."""
-        self.large: list[tuple[Message, BytesWriter]] = []
-        """Messages that get their value in `build`, when the frames are gone: frame, value and copy would be too much
-        memory."""
+        self.large: list[tuple[int, LargeValue]] = []
+        """Indexes of messages that get their value in `build`, when the frames are gone: frame, value and copy would be
+        too much memory."""
         self.transaction: i64 = 0
         """Commit LSN of the last transaction with records here; 0: they are no transaction's."""
         self.begins_at: i64 = 0
@@ -81,11 +81,22 @@ class TableBatch:
         counts = {op: ops.count(op) for op in _OPS}
         return {op: events for op, events in counts.items() if events}
 
-    def copy_large(self) -> None:
-        """Put the large values into their messages, one after the other: each is there twice only meanwhile."""
+    def copy_large(self, end: i64) -> tuple[i64, i64]:
+        """Put the large values into their messages, one after the other: each is there twice only meanwhile.
+
+        Returns how many bytes larger they are than was said: before the index `end`, and from there on.
+        """
+        before: i64 = 0
+        after: i64 = 0
         while self.large:
-            message, value = self.large.pop()
-            message["value"] = value.getvalue()
+            index, value = self.large.pop()
+            taken = value.take()
+            self.messages[index]["value"] = taken
+            if index < end:
+                before += len(taken) - value.size
+            else:
+                after += len(taken) - value.size
+        return before, after
 
     def cut(self) -> TableBatch:
         """Move the last transaction's records out of this batch into a new one, and return the new one."""
@@ -329,16 +340,15 @@ class BatchBuilder(RecordConsumer):
             messages[last - 1]["headers"] = headers
             self._batch.bytes += size
 
-    def add_large(self, table: i64, op: i64, key: bytes | None, value: BytesWriter) -> None:
+    def add_large(self, table: i64, op: i64, key: bytes | None, value: LargeValue) -> None:
         self.add(table, op, key, b"")
         gathering = self._gathering[table]
         assert gathering is not None
-        messages = gathering.messages
-        message = messages[len(messages) - 1]
-        if message["value"] is None:  # the tombstone of a delete
-            message = messages[len(messages) - 2]
-        gathering.large.append((message, value))
-        self._batch.bytes += len(value)
+        index = len(gathering.messages) - 1
+        if gathering.messages[index]["value"] is None:  # the tombstone of a delete
+            index -= 1
+        gathering.large.append((index, value))
+        self._batch.bytes += value.size
 
     def add_to_every_partition(self, table: i64, op: i64, value: bytes) -> None:
         gathering = self._gathering[table]
@@ -383,10 +393,13 @@ class BatchBuilder(RecordConsumer):
         for number in touched:
             gathering = self._gathering[number]
             assert gathering is not None
+            is_cut = divided and gathering.transaction == self._commit_lsn
             if gathering.large:
-                gathering.copy_large()
+                larger = gathering.copy_large(gathering.begins_at if is_cut else len(gathering.messages))
+                batch.bytes += larger[0]
+                following.bytes += larger[1]
             rest: TableBatch | None = None
-            if divided and gathering.transaction == self._commit_lsn:
+            if is_cut:
                 rest = gathering.cut()
                 self._touched.append(number)
             self._gathering[number] = rest

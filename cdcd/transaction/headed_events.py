@@ -12,13 +12,12 @@ from __future__ import annotations
 
 from typing import final
 
-from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from cdcd.source.pg_types import Attribute
 from cdcd.transaction.change_consumer import ChangeConsumer, RelationChanges
 from cdcd.transaction.event_format import EventFormat
-from cdcd.transaction.record_consumer import Headers, RecordConsumer
+from cdcd.transaction.record_consumer import Headers, LargeValue, RecordConsumer
 from cdcd.transaction.record_headers import HeaderChoice, HeaderWriter, RelationHeaders
 from cdcd.transaction.relations import ResolvedRelation
 
@@ -138,7 +137,7 @@ class HeadedRecords(RecordConsumer):
         self._records.add(table, op, key, value)
         self._add_own(table, op)
 
-    def add_large(self, table: i64, op: i64, key: bytes | None, value: BytesWriter) -> None:
+    def add_large(self, table: i64, op: i64, key: bytes | None, value: LargeValue) -> None:
         self._records.add_large(table, op, key, value)
         self._add_own(table, op)
 

@@ -17,6 +17,21 @@ Headers: TypeAlias = "list[tuple[str, bytes]]"
 """Names and values. Records may share one list."""
 
 
+class LargeValue:
+    """The value of a large record, which is copied once, when the frame that it comes from is gone."""
+
+    def __init__(self, out: BytesWriter) -> None:
+        """`out`: it is nobody else's any more."""
+        self._out = out
+        self.size: i64 = len(out)
+
+    def take(self) -> bytes:
+        """Return the value, and let go of the buffer. Call it once."""
+        value = self._out.getvalue()
+        self._out = BytesWriter()
+        return value
+
+
 class RecordConsumer:
     """Takes records in commit order. A table is known by the number that `open_table` gave it."""
 
@@ -49,9 +64,9 @@ class RecordConsumer:
         """Take one event of the open transaction; `op` is the ASCII code of the envelope's op."""
         raise NotImplementedError
 
-    def add_large(self, table: i64, op: i64, key: bytes | None, value: BytesWriter) -> None:
-        """As `add`. The consumer may copy the value later, once the frame that it comes from is gone: it keeps it."""
-        self.add(table, op, key, value.getvalue())
+    def add_large(self, table: i64, op: i64, key: bytes | None, value: LargeValue) -> None:
+        """As `add`. The consumer may take the value later, once the frame that it comes from is gone."""
+        self.add(table, op, key, value.take())
 
     def add_without_value(self, table: i64, op: i64, key: bytes) -> None:
         """As `add`, for a record without a value: a delete that has no event, or an event without a payload."""

@@ -104,7 +104,8 @@ def main() -> None:
     ):
         for number, name in enumerate(given.workloads):
             workload = WORKLOADS[name]
-            means = Means({"cdcd": given.cdcd}, registry.url, Path(folder) / name)
+            commands = {"cdcd": given.cdcd, "cdcd-json": f"env CDCD_SINK__ENCODING=json {given.cdcd}"}
+            means = Means(commands, registry.url, Path(folder) / name)
             bench = Bench(postgres, kafka, sql, means, workload, not given.text)
             changes = workload.changes(given.rows)
             title = f"{name}: {changes:,} changes, {workload.what}"

@@ -68,7 +68,7 @@ KINDS: dict[str, peer.Kind] = {
 LIMITS = ("pg_recvlogical", "limit", "broker")
 RECEIVERS = ("pg_recvlogical", "limit")
 """They publish nothing."""
-CONTESTANTS = (*LIMITS, "cdcd", *KINDS)
+CONTESTANTS = (*LIMITS, "cdcd", "cdcd-json", *KINDS)
 END = "ending"
 """The table whose one row ends the backlog."""
 END_TABLE = f"CREATE TABLE {END} (id bigint PRIMARY KEY)"

@@ -47,7 +47,7 @@ def test_integers_are_those_of_python() -> None:
 
 
 def test_base64_and_hex_are_those_of_python() -> None:
-    for size in [*range(12), 190, 191, 192, 193, 1000]:
+    for size in [*range(12), 190, 191, 192, 193, 1000, 786_432, 786_433, 786_623, 786_624]:
         data = random.Random(size).randbytes(size + 2)
         part = data[1:-1]
         assert written(json_text.write_base64, data, 1, size) == b'"' + base64.b64encode(part) + b'"'

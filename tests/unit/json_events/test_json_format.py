@@ -13,7 +13,7 @@ from cdcd.json_events.event_head import commit_lsn
 from cdcd.json_events.json_format import JsonFormat
 from cdcd.pgoutput.encoder import encode_tuple
 from cdcd.pgoutput.tuples import UNCHANGED, Binary
-from cdcd.sink.batches import BatchBuilder
+from cdcd.sink.batches import BatchBuilder, message_bytes
 from cdcd.source.pg_types import PgType
 from cdcd.transaction.change_consumer import RelationChanges
 from cdcd.transaction.relations import ResolvedColumn, ResolvedRelation
@@ -182,11 +182,25 @@ def test_what_is_kept_of_one_event_is_not_taken_for_another() -> None:
 def test_a_large_value_is_translated_and_its_buffer_is_not_kept() -> None:
     encoded = Encoded(column("a"))
     large = b'x"' * 1_000_000
-    encoded.insert(large)
-    encoded.insert(b"small")
-    first, second = encoded.values()
-    assert first["after"]["a"] == large.decode()
-    assert second["after"]["a"] == "small"
+    for value in (large, b"small", large, b"small"):
+        encoded.insert(value)
+    found = encoded.values()
+    assert [each["after"]["a"] for each in found] == [large.decode(), "small"] * 2
+    assert [each["source"]["seq"] for each in found] == [0, 1, 2, 3]
+
+
+def test_large_values_count_with_their_size_in_json_in_the_batch_that_they_are_in() -> None:
+    encoded = Encoded(column("a"))
+    encoded.insert(b'"' * 2_000_000)
+    encoded.encoder.commit(208)
+    encoded.encoder.begin(300, 1, 8)
+    for value in (b'"' * 1_500_000, b"small", b'"' * 1_600_000):
+        encoded.insert(value)
+    batches = [encoded.batches.build() for _ in range(2)]
+    counted = [sum(map(message_bytes, table.messages)) for batch in batches for table in batch.tables]
+    assert [batch.bytes for batch in batches] == counted
+    assert [batch.rows for batch in batches] == [1, 3]
+    assert min(counted) > 4_000_000
 
 
 @pytest.mark.parametrize("value", [b"", b"{}", b'{"op":"c"}', b'{"op":"cc","source":{"commit_lsn":1,', b"\xc3\x01"])

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from librt.strings import BytesWriter
 
 from cdcd.sink.batches import REQUESTS_MAX, Batch, BatchBuilder, Message
+from cdcd.transaction.record_consumer import LargeValue
 
 CREATE, DELETE, TRUNCATE, MESSAGE = (ord(op) for op in "cdtm")
 
@@ -320,8 +321,8 @@ def test_a_large_value_is_copied_when_the_batch_is_built() -> None:
     for lsn in (100, 200):  # the first transaction is whole when the batch is built, the second is not
         builder.begin(lsn, 1)
         builder.add(table, ord("c"), b"k", b"small")
-        builder.add_large(table, ord("d"), b"k", value)
-        builder.add_large(table, ord("u"), b"k", value)
+        builder.add_large(table, ord("d"), b"k", LargeValue(value))
+        builder.add_large(table, ord("u"), b"k", LargeValue(value))
         if lsn == 100:
             builder.commit(lsn + 1)
     size = builder.gathered_bytes
