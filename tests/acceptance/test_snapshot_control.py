@@ -69,6 +69,7 @@ def test_a_limited_snapshot_is_as_fast_as_it_may_be_and_the_stream_is_not_slowed
     stream.check(("public", "t"), ("public", "other"))
 
 
+@pytest.mark.postgres_versions("newest")
 def test_a_stopped_snapshot_leaves_the_changes_in_order_and_says_what_the_topic_lacks(stream: StreamFixture) -> None:
     daemon = start(stream, rows_per_second=2_000)
     eventually(lambda: copied(daemon) > 1_000, "rows that were copied")
