@@ -101,14 +101,14 @@ class SchemaStores:
         """
         self._on_schema = on_schema
         self._registry = registry
-        self._parked = parked
+        self.parked = parked
         self._stream: SchemaStore | None = None
 
     def of_stream(self, records: RecordConsumer) -> SchemaStore:
         """The store of the stream. Called once, before `of_snapshots`."""
         store: SchemaStore = FingerprintStore(records)
         if self._registry is not None:
-            store = PerTableStore(self._registry, store, self._parked)
+            store = PerTableStore(self._registry, store, self.parked)
         self._stream = store
         return store if self._on_schema is None else ObservedStore(store, self._on_schema)
 

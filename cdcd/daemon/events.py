@@ -76,6 +76,7 @@ def _plain(
         last_commit,
         to_text,
         stores if settings.sink.encoding == "avro" else None,
+        stores.parked,
     )
 
 

@@ -7,7 +7,7 @@ Source: Debezium 3.7, `ExtractNewRecordState` (add.fields, add.fields.prefix, de
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Container, Sequence
 from typing import Final, final
 
 from librt.strings import BytesWriter
@@ -17,7 +17,8 @@ from cdcd.debezium.connect_schema import INT64, STRING, Schema
 from cdcd.debezium.event_form import EventForm
 from cdcd.debezium.event_schema import SOURCE_SCHEMA
 from cdcd.debezium.modes import RowModes
-from cdcd.errors import FatalError
+from cdcd.errors import Unpublishable
+from cdcd.source.table_selection import qualified_name
 
 DELETED: Final = "__deleted"
 """The name of the flag of a deleted row, whatever the prefix of the other fields."""
@@ -59,7 +60,9 @@ def names_of(fields: Sequence[str], prefix: str) -> list[tuple[str, str]]:
 class AddedFields:
     """What every row gets."""
 
-    def __init__(self, modes: RowModes) -> None:
+    def __init__(self, modes: RowModes, parked: Container[tuple[str, str]] = ()) -> None:
+        """`parked`: tables (schema, name) whose rows go to the parked topic: these may have any columns."""
+        self._parked = parked
         self.has_deleted_rows = modes.deletes in ("rewrite", "rewrite-with-tombstone")
         """A delete is the old row with a flag."""
         self.has_tombstones = modes.deletes == "tombstone"
@@ -78,14 +81,19 @@ class AddedFields:
             found.append((name, Schema(of.type, of.name, of.version, parameters=of.parameters, is_optional=True)))
         return found
 
-    def check(self, columns: Collection[str], table: str) -> None:
-        """Raise FatalError if a column of the table has the name of a field: the two could not be told apart."""
+    def check(self, columns: Collection[str], table: tuple[str, str]) -> None:
+        """Raise Unpublishable if a column of the table (schema, name) has the name of a field.
+
+        Readers would take one for the other.
+        """
         for name, _ in self.schemas():
-            if name in columns:
-                raise FatalError(
-                    f"{table} has a column {name}, and so is a field called that each row of sink.format = "
-                    '"row" gets behind its columns',
+            if name in columns and table not in self._parked:
+                raise Unpublishable(
+                    f"{qualified_name(*table)} has a column {name}, and so is a field called that each row of "
+                    'sink.format = "row" gets behind its columns',
                     "Set row.add_fields or row.add_fields_prefix so that the names differ, or rename the column",
+                    table=table,
+                    keyless=True,
                     code="row-field-taken",
                 )
 

@@ -30,11 +30,12 @@ class DebeziumFormat(EventFormat):
         last_commit: int = 0,
         to_text: Callable[[bytes], str] | None = None,
         stores: SchemaStores | None = None,
+        parked: frozenset[tuple[str, str]] = frozenset(),
     ) -> None:
         """`names`: the prefix of the topics, and the database. `encoding`: the database's, by PostgreSQL's name.
 
         `clock_ns`: as EventWriter has it. `last_commit`: as EventEncoder. `to_text`: that of TypeOptions. `stores`:
-        makes known the schemas of events in Avro; None: events are JSON.
+        makes known the schemas of events in Avro; None: events are JSON. `parked`: the parked tables (schema, name).
         """
         self._modes = modes
         self._names = names
@@ -42,6 +43,7 @@ class DebeziumFormat(EventFormat):
         self._clock_ns = clock_ns
         self._last_commit = last_commit
         self._stores = stores
+        self._parked = parked
         self._stream: EventEncoder | None = None
 
     def stream_encoder(self, records: RecordConsumer) -> EventEncoder:
@@ -53,7 +55,7 @@ class DebeziumFormat(EventFormat):
         return self._encoder(records, None if self._stores is None else self._stores.of_snapshots(records), 0)
 
     def _encoder(self, records: RecordConsumer, schemas: SchemaStore | None, last_commit: int) -> EventEncoder:
-        writer = EventWriter(records, self._names, self._modes, self._clock_ns, schemas)
+        writer = EventWriter(records, self._names, self._modes, self._clock_ns, schemas, self._parked)
         return EventEncoder(writer, ValueLookup(self._modes, self._options), last_commit)
 
     def _position(self) -> int:

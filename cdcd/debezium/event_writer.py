@@ -6,7 +6,7 @@ After: `row_encoder` and `message_encoder` write events with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Final, final
 
 from librt.strings import BytesWriter
@@ -38,10 +38,12 @@ class EventWriter:
         modes: Modes,
         clock_ns: Callable[[], int],
         schemas: SchemaStore | None = None,
+        parked: Container[tuple[str, str]] = (),
     ) -> None:
         """`names`: the prefix of the topics, and the database. `clock_ns`: nanoseconds since 1970-01-01 UTC.
 
-        `schemas`: events are Avro, and this makes their schemas known; None: they are JSON.
+        `schemas`: events are Avro, and this makes their schemas known; None: they are JSON. `parked`: that of
+        AddedFields.
         """
         self.records = records
         self.prefix = names[0]
@@ -53,7 +55,7 @@ class EventWriter:
         self.value = BytesWriter()
         self.key = BytesWriter()
         self.commit_lsn: i64 = 0
-        self.rows = None if modes.rows is None else AddedFields(modes.rows)
+        self.rows = None if modes.rows is None else AddedFields(modes.rows, parked)
         self.takes_truncates = modes.truncates and modes.rows is None
         """A truncate is an event. A row cannot say it."""
         self.clock = b""

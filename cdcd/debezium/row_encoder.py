@@ -100,7 +100,7 @@ class RowEncoder(RelationChanges):
         else:
             self._head = self._head_without_old = head
             shown = [adjusted_field(each.name, writer.modes.field_names) for each in self._fields if each.is_shown]
-            self._rows.fields.check(shown, f"{relation.schema}.{relation.name}")
+            self._rows.fields.check(shown, (relation.schema, relation.name))
         writer.records.set_key(relation.schema, relation.name, relation.key, relation.oid, relation.added)
         if self._key.has_key:
             self._key.head = writer.head_of(table, "key", key)

@@ -12,10 +12,9 @@ from typing import Final
 from cdcd.debezium.added_fields import AddedFields
 from cdcd.debezium.modes import RowModes
 from cdcd.errors import CdcdError
-from cdcd.preflight.findings import Finding, of_error, warning
+from cdcd.preflight.findings import Finding, warning
 from cdcd.source.replica_identity import TableIdentity
 from cdcd.source.table_columns import TableColumns
-from cdcd.source.table_selection import qualified_name
 
 ABOUT: Final = "rows"
 TABLES_SHOWN: Final = 20
@@ -27,9 +26,9 @@ def judge(rows: RowModes, tables: Sequence[TableColumns], identities: Sequence[T
     added = AddedFields(rows)
     for table in tables:
         try:
-            added.check(table.columns, qualified_name(table.schema, table.name))
+            added.check(table.columns, (table.schema, table.name))
         except CdcdError as taken:
-            yield of_error(ABOUT, taken)
+            yield warning(ABOUT, taken.message, taken.hint, code="row-field-taken")
     keyless = [table for table in identities if table.identity == "f" and table.is_keyless]
     deletes = "" if added.has_deleted_rows else ", and its deletes are left out"
     for each in keyless[:TABLES_SHOWN]:

@@ -13,7 +13,7 @@ from cdcd.avro.schema_store import SchemaStore, SchemaStores
 from cdcd.debezium.added_fields import names_of
 from cdcd.debezium.debezium_format import DebeziumFormat
 from cdcd.debezium.modes import PLACEHOLDER, DeleteMode, Modes, RowModes
-from cdcd.errors import FatalError
+from cdcd.errors import Unpublishable
 from cdcd.pgoutput.encoder import encode_tuple
 from cdcd.pgoutput.tuples import UNCHANGED, ColumnValue
 from cdcd.sink.batches import BatchBuilder
@@ -38,13 +38,15 @@ class Encoded:
         deletes: DeleteMode = "tombstone",
         identity: str = "d",
         stores: SchemaStores | None = None,
+        parked: frozenset[tuple[str, str]] = frozenset(),
         **modes: Any,
     ) -> None:
         self.batches = BatchBuilder(deletes == "rewrite-with-tombstone", truncate_key=None)
         rows = RowModes(tuple(names_of(fields, prefix)), deletes)
         self.clock = iter(range(1_000_000_000, 10**15, 1_000_000_000))
         modes_of = Modes(rows=rows, **modes)
-        events = DebeziumFormat(modes_of, ("p", "db"), "UTF8", lambda: next(self.clock), 100, stores=stores)
+        clock = self.clock
+        events = DebeziumFormat(modes_of, ("p", "db"), "UTF8", lambda: next(clock), 100, stores=stores, parked=parked)
         self.encoder = events.stream_encoder(self.batches)
         relation = ResolvedRelation(1, "s", "t", identity, list(columns or A_B))
         relation.order_key(tuple(column.name for column in columns or A_B if column.in_key))
@@ -232,12 +234,14 @@ def test_a_truncate_is_nothing() -> None:
     assert encoded.records() == []
 
 
-def test_a_column_with_the_name_of_a_field_ends_the_stream() -> None:
+def test_a_column_with_the_name_of_a_field_makes_the_table_unpublishable() -> None:
     columns = (*A_B, ResolvedColumn("__op", TEXT, -1, False))
-    with pytest.raises(FatalError, match="has a column __op") as refused:
+    with pytest.raises(Unpublishable, match="has a column __op") as refused:
         Encoded(*columns).insert(b"1", b"x", b"y")
     assert refused.value.code == "row-field-taken"
+    assert refused.value.table == ("s", "t")
     Encoded(*columns, fields=("lsn",)).insert(b"1", b"x", b"y")
+    Encoded(*columns, parked=frozenset({("s", "t")})).insert(b"1", b"x", b"y")
 
 
 @pytest.mark.parametrize(
