@@ -102,8 +102,13 @@ class HeaderWriter:
         self._seq = 0
 
     def begin_snapshot(self, commit_lsn: i64, taken_us: i64) -> None:
-        """Rows of a snapshot begin. Two snapshots may stand at one LSN: `taken_us` tells their events apart."""
+        """Rows of a snapshot begin. Two snapshots may stand at one LSN: `taken_us` tells their events apart.
+
+        Copies and repairs share a snapshot, so the numbers of their events go on.
+        """
+        seq: i64 = self._seq
         self.begin(commit_lsn, taken_us, 0)
+        self._seq = seq
         self._id = f"{commit_lsn}-{taken_us}-"
 
     def of_relation(self, relation: ResolvedRelation) -> RelationHeaders:

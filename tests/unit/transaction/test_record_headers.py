@@ -73,15 +73,15 @@ def test_what_belongs_to_no_transaction_or_no_table_lacks_these_headers() -> Non
     assert not headers.keys() & {"__table", "__txid", "__schema_version", "ce_subject"}
 
 
-def test_rows_of_two_snapshots_at_one_lsn_have_other_ids() -> None:
+def test_rows_of_two_snapshots_at_one_lsn_have_other_ids_and_so_do_copies_and_repairs_of_one() -> None:
     made = writer("cloudevents")
     ids = []
-    for taken_us in (1, 2):
+    for taken_us in (1, 1, 2):
         made.begin_snapshot(299, taken_us)
         ids += [dict(made.next(READ))["ce_id"] for _ in range(3)]
     made.begin(299, 3, 4)
     ids.append(dict(made.next(CREATE))["ce_id"])
-    assert len(set(ids)) == 7
+    assert len(set(ids)) == 10
 
 
 def test_a_transaction_that_is_sent_again_gets_the_same_headers() -> None:
