@@ -35,7 +35,8 @@ VARIANTS = {
     "cdcd-json": 'encoding = "json"',
     "debezium-json": 'format = "debezium"\nencoding = "json"',
     "debezium-json-schema": 'format = "debezium"\nencoding = "json-schema"',
-    "debezium-avro": 'format = "debezium"\nencoding = "avro"\n[avro]\nregistry_url = "{registry}"',
+    "debezium-avro": 'format = "debezium"\nencoding = "avro"\n[avro]\nregistry_url = "{registry}"\n'
+    '[debezium]\nschema_name_adjustment_mode = "avro"',  # the prefix has hyphens
     "row-json": 'format = "row"\nencoding = "json"',
     "masks": _MASKS,
     "headers": 'headers = ["op", "table", "lsn", "txid", "commit_time", "schema_version"]',
