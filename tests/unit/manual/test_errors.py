@@ -21,6 +21,7 @@ from cdcd.errors import CdcdError, RequestRejected, sentence
 from cdcd.manual.explanations import explanations
 from cdcd.monitoring.log_setup import JsonFormatter, TextFormatter
 from cdcd.preflight.topics import RAISED_RECORD_BYTES
+from cdcd.source.requests_table import CREATE_TABLE
 
 SOURCES = Path(error_codes.__file__).parent
 CODES = set(get_args(error_codes.Code))
@@ -88,6 +89,11 @@ def test_the_settings_of_a_cure_are_taken(tmp_path: Path) -> None:
             for name, value in base.items():
                 patch.setenv(name, value)
             loading.load(str(file), {})
+
+
+def test_the_table_of_requests_takes_every_action() -> None:
+    [shown] = [each.text for each in blocks() if "cdcd.requests (\n" in each.text]
+    assert " ".join(CREATE_TABLE.split()) in " ".join(shown.split())
 
 
 def test_an_error_ends_in_its_code() -> None:
