@@ -19,7 +19,7 @@ _OWN_RETRY: Final = "cdcd tries again by itself, without end where waiting helps
 _CONNECT: Final = "it is for Kafka Connect"
 _INTERNAL: Final = "it is internal to Debezium"
 _NO_SIGNALS: Final = (
-    "cdcd has no signals; cdcd snapshot asks for a new snapshot of tables, --pause and --resume hold it"
+    "cdcd has no signals; cdcd snapshot asks for a new snapshot of tables, and --pause, --resume and --stop control it"
 )
 _NO_NOTIFICATIONS: Final = "cdcd sends no notifications; its log, /metrics and cdcd status say how far it is"
 _OWN_SNAPSHOT: Final = "cdcd's snapshots go on by chunks after a crash (snapshot.chunk_bytes), and lock no writer"
@@ -27,7 +27,10 @@ _HEARTBEAT: Final = (
     "cdcd moves the slot of an idle database by itself; nobody writes to the heartbeat topic any more, nor runs the "
     "query"
 )
-_TOPIC_NAMES: Final = "cdcd's topics are named by sink.topic"
+_TOPIC_NAMES: Final = "cdcd's topics are named by sink.topic, and by topic in [[table]]"
+_SOME_TABLES: Final = 'snapshot = "never" in [[table]] leaves a table out of snapshots'
+_SOME_ROWS: Final = "where in [[table]] says which rows of a table a snapshot publishes"
+_TOPIC_GROUPS: Final = "sink.partitions and sink.topic_config are for all tables; partitions in [[table]] is for some"
 _EXTRA: Final = "cdcd's schemas have no such parameters"
 _LINEAGE: Final = "cdcd sends nothing to OpenLineage"
 
@@ -112,9 +115,9 @@ NO_EQUAL: Final[Mapping[str, str]] = {
     "datatype.propagate.source.type": _EXTRA,
     "replica.identity.autoset.values": "cdcd alters no table: run ALTER TABLE ... REPLICA IDENTITY once",
     "slot.drop.on.stop": "the slot must outlive the connector: set it to false before the connector stops",
-    "snapshot.include.collection.list": "a snapshot is of all published tables",
-    "snapshot.select.statement.overrides": "a snapshot is of all rows of a table",
-    "snapshot.query.mode": "a snapshot is of all rows of a table",
+    "snapshot.include.collection.list": _SOME_TABLES,
+    "snapshot.select.statement.overrides": _SOME_ROWS,
+    "snapshot.query.mode": _SOME_ROWS,
     "snapshot.query.mode.custom.name": "it is a class of Java",
     "snapshot.locking.mode.custom.name": "it is a class of Java",
     "snapshot.mode.custom.name": "it is a class of Java",
@@ -140,7 +143,7 @@ NO_EQUAL: Final[Mapping[str, str]] = {
     "custom.metric.tags": "cdcd's metrics have the label slot",
     "sourceinfo.struct.maker": "source has the fields of the connector's default",
     "topic.naming.strategy": _TOPIC_NAMES,
-    "topic.creation.groups": "sink.partitions and sink.topic_config are for all tables",
+    "topic.creation.groups": _TOPIC_GROUPS,
     "xmin.fetch.interval.ms": "source.xmin is null",
     "money.fraction.digits": "money has two digits",
     "database.applicationName": "source.application_name is the daemon's name",
@@ -154,13 +157,13 @@ FAMILIES: Final[Mapping[str, tuple[bool, str]]] = {
     "predicates.": (False, "it is for transforms"),
     "signal.": (False, _NO_SIGNALS),
     "notification.": (False, _NO_NOTIFICATIONS),
-    "snapshot.select.statement.overrides.": (False, "a snapshot is of all rows of a table"),
+    "snapshot.select.statement.overrides.": (False, _SOME_ROWS),
     "column.mask.hash.": (
         False,
         'cdcd\'s hash is another one ([[table]] mask = "hash"): values that are hashed already would not join with it',
     ),
     "column.truncate.to.": (False, "cdcd does not shorten values: leave the column out, or mask it ([[table]])"),
-    "topic.creation.": (False, "sink.partitions and sink.topic_config are for all tables"),
+    "topic.creation.": (False, _TOPIC_GROUPS),
     "driver.": (False, "it is a property of the JDBC driver; write libpq's into source.dsn"),
     "database.": (False, "it is a property of the JDBC driver; write libpq's into source.dsn"),
     "consumer.override.": (True, "no consumer is needed"),

@@ -452,8 +452,9 @@ class _Conversion:
     def _class_of_transforms(name: str, value: str) -> str:
         if not re.fullmatch(r"transforms\.[^.]+\.type", name):
             return ""
-        rows = value.strip().endswith(".ExtractNewRecordState")
-        return f" ({value.strip()})" + (': sink.format = "row" writes such rows, on new topics' if rows else "")
+        name = value.strip()
+        equal = _TRANSFORMS.get(name.rpartition(".")[2], "")
+        return f" ({name}){equal}"
 
 
 def _key_columns(text: str) -> str:
@@ -464,4 +465,9 @@ def _key_columns(text: str) -> str:
     return ",".join(f"{tables}.{column.strip()}" for tables, _, columns in parts for column in columns.split(","))
 
 
+_TRANSFORMS: Final = {
+    "ExtractNewRecordState": ': sink.format = "row" writes such rows, on new topics',
+    "EventRouter": ": [outbox] publishes such events, on new topics",
+}
+"""What cdcd has instead of a transform, by the name of its class."""
 _TABLE_LISTS: Final = ("table.include.list", "schema.include.list", "table.exclude.list", "schema.exclude.list")
