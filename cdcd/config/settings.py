@@ -198,9 +198,10 @@ class SourceSettings(Section):
         "Kafka has lost the slot's progress. "
         '"stop" reports it and ends the daemon. "resnapshot" creates a new slot if it is gone, '
         "records the gap on {prefix}.progress, and takes a new snapshot of all tables. "
-        '"repair" compares each table with its topic instead, and publishes only what differs. A table '
-        "that cannot be repaired row by row gets a new snapshot all the same (cdcd help servers lists the cases), and "
-        "so do all tables if the progress is lost. A parked table waits for cdcd unpark, and then gets one.",
+        '"repair" compares each table with its topic instead, and publishes only what differs; it reads "cdcd" in '
+        '"avro" alone (sink.format). A table that cannot be repaired row by row gets a new snapshot all the same (cdcd '
+        "help servers lists the cases), and so do all tables if the "
+        "progress is lost. A parked table waits for cdcd unpark, and then gets one.",
     )
     messages: bool = Field(
         True, description="Publish logical decoding messages (pg_logical_emit_message) on {prefix}.messages."
@@ -259,7 +260,8 @@ class SnapshotSettings(Section):
         "initial",
         description='"initial" publishes the rows that a table already has, once, as events with op r, before the '
         'changes of the table. It does the same for a table that is published later. "never" publishes '
-        'changes only. "only" ends when the rows are published; the slot keeps later changes.',
+        'changes only. "only" ends when the rows are published; the slot keeps later changes. snapshot in [[table]] '
+        "says it for some tables.",
     )
     workers: int = Field(2, ge=1, le=64, description="Connections that read tables at the same time.")
     chunk_bytes: int = Field(
@@ -320,9 +322,9 @@ class TableSettings(BaseModel):
 
     match: str = Field(
         examples=["public.customers"],
-        description="The tables, as schema.table; * stands for any name. The first entry that matches a table and has "
-        "include or exclude decides which columns of it are published. So does the first one that has mask for the "
-        "masks, the first one that has key for the key, and so on.",
+        description="The tables, as schema.table; * stands for any name. For each thing that "
+        "entries say, the first one counts that matches a table and says it: the columns (include or exclude), mask, "
+        "key, topic, partitions, snapshot, where and order.",
     )
     include: tuple[str, ...] = Field(
         (),
@@ -366,8 +368,8 @@ class TableSettings(BaseModel):
     snapshot: Literal["initial", "never"] | None = Field(
         None,
         examples=["never"],
-        description='What snapshot.mode says for all tables, for these: "never" is for a table that is too large to be '
-        "copied. cdcd snapshot copies it all the same, and so does the daemon if the table is replaced "
+        description='Whether the daemon copies the table by itself, in place of snapshot.mode. "never" is for a table '
+        "that is too large. cdcd snapshot copies it all the same, and so does the daemon if the table is replaced "
         "(tables.on_replaced).",
     )
     where: str | None = Field(
@@ -454,13 +456,14 @@ def _entries(entries: Any) -> Any:
 
 
 class AvroSettings(Section):
-    """The format of events."""
+    """Avro, and the schema registry."""
 
     registry_url: str | None = Field(
         None,
         repr=False,
         examples=["http://localhost:8081"],
-        description="A Confluent-compatible schema registry. Without one, cdcd publishes schemas on {prefix}.schemas.",
+        description="A Confluent-compatible schema registry. Without one, cdcd publishes the schemas of its own format "
+        'on {prefix}.schemas; "debezium" and "row" need one. With an encoding of JSON there must be none.',
     )
     registry_config: dict[str, Any] = Field(
         default_factory=dict,
@@ -479,18 +482,20 @@ class AvroSettings(Section):
     subject_strategy: Literal["topic", "record", "topic-record"] = Field(
         "topic",
         description='The subjects in the registry. "topic": {topic}-key and {topic}-value. "record": the full name of '
-        'the record, such as public.orders.Envelope. "topic-record": {topic}- and the full name. Confluent calls these '
+        "the record, such as public.orders.Envelope in cdcd's own format. "
+        '"topic-record": {topic}- and the full name. Confluent calls these '
         "TopicNameStrategy, RecordNameStrategy and TopicRecordNameStrategy.",
     )
     numeric: Literal["decimal", "string"] = Field(
         "decimal",
-        description="How numeric(p,s) is encoded: as an Avro decimal, or as a string. numeric without (p,s) is always "
-        "a string.",
+        description="How numeric(p,s) is encoded in cdcd's own format in Avro: as a decimal, or as a string. numeric "
+        "without (p,s) is always a string, and so is every numeric in JSON. For Debezium's values, "
+        "debezium.decimal_handling_mode says this.",
     )
 
 
 class DebeziumSettings(Section):
-    """Debezium's format: the settings of its connector. For sink.format = "debezium"; those of values for "row" too."""
+    """Debezium's format: the settings of its connector. For sink.format = "debezium", and most for "row"."""
 
     decimal_handling_mode: Literal["precise", "double", "string"] = Field(
         "precise",
@@ -519,25 +524,30 @@ class DebeziumSettings(Section):
     )
     schema_name_adjustment_mode: Literal["none", "avro", "avro_unicode"] = Field(
         "none",
-        description="What the names of schemas have for characters that Avro does not allow: themselves (a registry "
-        "refuses them), _, or _uXXXX.",
+        description='What the names of schemas ("avro" and "json-schema") have for characters that Avro does not '
+        "allow: themselves (a registry refuses them), _, or _uXXXX.",
     )
     field_name_adjustment_mode: Literal["none", "avro", "avro_unicode"] = Field(
         "none",
-        description="What the names of fields have for such characters. Two columns must not get the same name.",
+        description="What the names of fields have for such characters, in every encoding. Two columns must not get "
+        "the same name.",
     )
     tombstones: bool = Field(
-        True, description="Publish a record with the same key and no value after each delete, for compacted topics."
+        True,
+        description="Publish a record with the same key and no value after each delete, for compacted topics. For "
+        'sink.format = "row", row.delete_tombstone_handling_mode says this.',
     )
     truncates: bool = Field(
         False,
         description="Publish truncates, as events with op t. Many consumers do not know them. If this is false, a "
-        "TRUNCATE, or a new snapshot of a table, leaves rows in a consumer that the table does not have any more.",
+        "TRUNCATE, or a new snapshot of a table, leaves rows in a consumer that the table does not have any more. For "
+        'sink.format = "row" it must be false.',
     )
     replace_null_with_default: bool = Field(
         False,
-        description="Write the default of a column instead of NULL, as Kafka Connect's converters do unless their "
-        "replace.null.with.default is false. A consumer then cannot tell the two apart.",
+        description="Write the default of a column instead of NULL, as Kafka Connect's converters do: that of JSON "
+        "unless its replace.null.with.default is false, that of Avro unless its ignore.default.for.nullables is true. "
+        "A consumer then cannot tell the two apart.",
     )
 
 
@@ -632,14 +642,14 @@ class SinkSettings(Section):
     format: Literal["cdcd", "debezium", "row"] = Field(
         "cdcd",
         description="What events look like: cdcd's own; \"debezium\", for consumers of Debezium's events (section "
-        'debezium); or "row": the new row alone, for sinks (sections row and debezium). cdcd does not read the latter '
-        "two itself yet: cdcd verify and peek, and cdcd spark refuse them.",
+        'debezium); or "row": the new row alone, for sinks (sections row and debezium). `cdcd help events` says who '
+        "reads which. A slot keeps its format and its encoding.",
     )
     encoding: Literal["avro", "json", "json-schema"] = Field(
         "avro",
         description='How events are encoded. "json-schema" puts a schema into every key and value, as Kafka Connect '
         'wants it. "debezium" and "row" in "avro" need avro.registry_url. cdcd verify and cdcd spark read "cdcd" in '
-        '"avro".',
+        '"avro" alone.',
     )
 
     bootstrap_servers: str = Field(
@@ -654,7 +664,8 @@ class SinkSettings(Section):
     )
     topic: str = Field(
         "{prefix}.{schema}.{table}",
-        description="The topic of a table's events, built from {prefix}, {schema} and {table}.",
+        description="The topic of a table's events, built from {prefix}, {schema} and {table}. topic in [[table]] says "
+        "that of some tables.",
     )
     partitions: int = Field(
         4,
