@@ -10,12 +10,14 @@ passes over transactions whose commit is not behind that. With its old offset it
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from cdcd.config.settings import Settings
 from cdcd.daemon.clients import Clients
 from cdcd.errors import GapError, RequestRejected
-from cdcd.progress.snapshot_records import DONE
+from cdcd.progress.records import SlotRecord
+from cdcd.progress.snapshot_records import TableSnapshot
 from cdcd.reading.slot_progress import progress_store
 from cdcd.source.server_errors import SlotActive
 
@@ -51,14 +53,19 @@ def connector_offset(settings: Settings, clients: Clients) -> dict[str, Any]:
             "If the connector streams already, there is nothing to do",
             code="progress-lost",
         )
-    waiting = [f"{each.schema}.{each.table}" for each in last.incomplete]
-    waiting += [f"{each.schema}.{each.table}" for each in found.values() if each.state != DONE]
+    waiting = unpublished(last, found.values())
     if waiting:
         raise RequestRejected(
-            f"the topics lack events of {', '.join(sorted(set(waiting))[:3])}: a snapshot runs, or the table is parked",
+            f"the topics lack events of {', '.join(waiting[:3])}: a snapshot runs, or the table is parked",
             "Start the daemon again, and let it finish; cdcd unpark lists what is parked",
             code="table-parked",
         )
     lsn = last.server_lsn
     offset = {"lsn": lsn, "lsn_proc": lsn, "lsn_commit": lsn, "ts_usec": last.commit_ts}
     return {"offsets": [{"partition": {"server": settings.sink.prefix}, "offset": offset}]}
+
+
+def unpublished(last: SlotRecord, snapshots: Iterable[TableSnapshot]) -> list[str]:
+    """The tables with events that are still to come, in order. A snapshot that a person has stopped brings none."""
+    names = {f"{each.schema}.{each.table}" for each in last.incomplete}
+    return sorted(names | {f"{each.schema}.{each.table}" for each in snapshots if not each.has_ended})
