@@ -1,7 +1,8 @@
 """The interface of an event format. The daemon's wiring chooses a format, and no other module knows which.
 
 Before: `record_consumer` says where records go.
-After: `avro.avro_format` implements it. The encoders that it makes take changes, see `change_consumer`.
+After: `avro.avro_format`, `debezium.debezium_format` and `json_events.json_format` implement it; `headed_events` and
+`outbox.outbox_format` stand around one. The encoders that it makes take changes, see `change_consumer`.
 
 Another format is a package of its own, with a class of this kind.
 """
