@@ -1,4 +1,4 @@
-"""Which formats and encodings of events there are, and what goes with each. Pure.
+"""What goes with each format and encoding of events. Pure.
 
 Before: `loading` has read the settings.
 After: `daemon.wiring` makes the format; the commands that read topics ask `refuse_unread`.
@@ -6,31 +6,15 @@ After: `daemon.wiring` makes the format; the commands that read topics ask `refu
 
 from __future__ import annotations
 
-from typing import Final
-
 from cdcd.config.settings import Settings
 from cdcd.debezium.added_fields import names_of
 from cdcd.debezium.modes import Modes, RowModes
 from cdcd.errors import SettingsError
 
-_ENCODINGS: Final = {
-    "cdcd": ("avro", "json", "json-schema"),
-    "debezium": ("avro", "json", "json-schema"),
-    "row": ("avro", "json", "json-schema"),
-}
-
 
 def check_format(settings: Settings) -> None:
     """Raise SettingsError if the settings ask for events that cdcd cannot write."""
     sink = settings.sink
-    known = _ENCODINGS[sink.format]
-    if sink.encoding not in known:
-        shown = " or ".join(f'"{each}"' for each in known)
-        raise SettingsError(
-            f'sink.format = "{sink.format}" has no sink.encoding = "{sink.encoding}"',
-            f"Set sink.encoding to {shown}",
-            code="format-unsupported",
-        )
     if not sink.event_format:
         return
     if sink.encoding == "avro" and settings.avro.registry_url is None:

@@ -204,7 +204,9 @@ class SourceSettings(Section):
         "progress is lost. A parked table waits for cdcd unpark, and then gets one.",
     )
     messages: bool = Field(
-        True, description="Publish logical decoding messages (pg_logical_emit_message) on {prefix}.messages."
+        True,
+        description="Publish logical decoding messages (pg_logical_emit_message) on {prefix}.messages. "
+        "outbox.message_prefix needs them.",
     )
     origin: Literal["any", "none"] = Field(
         "any",
@@ -370,7 +372,7 @@ class TableSettings(BaseModel):
         examples=["never"],
         description='Whether the daemon copies the table by itself, in place of snapshot.mode. "never" is for a table '
         "that is too large. cdcd snapshot copies it all the same, and so does the daemon if the table is replaced "
-        "(tables.on_replaced).",
+        "(tables.on_replaced), or if on_slot_lost or on_topic_lost asks for new snapshots.",
     )
     where: str | None = Field(
         None,
@@ -876,6 +878,12 @@ class Settings(BaseSettings):
                 raise ValueError("tables.hash_secret is not set, and a mask of [[table]] is a hash")
             if not _SECRET_MIN <= len(secret.encode()) <= _SECRET_MAX:
                 raise ValueError(f"tables.hash_secret must have {_SECRET_MIN} to {_SECRET_MAX} bytes")
+        return self
+
+    @model_validator(mode="after")
+    def _gets_outbox_messages(self) -> Self:
+        if self.outbox.message_prefix is not None and not self.source.messages:
+            raise ValueError("outbox.message_prefix is set, and source.messages is false: no logical message comes")
         return self
 
     def column_rules(self) -> ColumnRules:

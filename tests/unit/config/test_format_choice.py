@@ -12,20 +12,6 @@ from cdcd.errors import SettingsError
 Load = Callable[..., Any]
 
 
-@pytest.mark.parametrize(
-    ("name", "encoding", "hint"),
-    [],
-)
-def test_a_format_in_an_encoding_that_it_does_not_have_is_refused(
-    load_text: Load, minimal: str, name: str, encoding: str, hint: str
-) -> None:
-    with pytest.raises(SettingsError) as refused:
-        load_text(f'{minimal}format = "{name}"\nencoding = "{encoding}"\n')
-    assert refused.value.code == "format-unsupported"
-    assert refused.value.message == f'sink.format = "{name}" has no sink.encoding = "{encoding}"'
-    assert refused.value.hint == f"Set sink.encoding to {hint}"
-
-
 @pytest.mark.parametrize("name", ["cdcd", "debezium"])
 @pytest.mark.parametrize(
     ("more", "named"),

@@ -70,6 +70,13 @@ def test_a_secret_joins_the_other_librdkafka_properties(
     assert load(str(tmp_path / "cdcd.toml")).settings.sink.librdkafka == {"sasl.username": "me", "sasl.password": "pw"}
 
 
+def test_messages_of_an_outbox_are_refused_where_no_message_comes(load_text: Any) -> None:
+    outbox = '[outbox]\nmessage_prefix = "outbox"\n'
+    with pytest.raises(SettingsError, match=r"outbox\.message_prefix is set, and source\.messages is false"):
+        load_text(MINIMAL.replace("[sink]", "messages = false\n[sink]") + outbox)
+    load_text(MINIMAL + outbox)
+
+
 def test_the_command_line_wins_over_the_log_level(load_text: Any, tmp_path: Path) -> None:
     load_text()
     loaded = load(str(tmp_path / "cdcd.toml"), {"log.level": ("--log-level", "debug")})
