@@ -297,7 +297,8 @@ def _add_migrate(commands: _Commands) -> None:
     )
     debezium = programs.add(
         "debezium",
-        "write the settings that a Debezium connector's configuration comes to, and name the options without an equal",
+        "write the settings that a Debezium connector's configuration comes to, and name the options without an equal; "
+        "or take over its slot and topics, or give them back",
         "cdcd migrate debezium connector.json --brokers kafka:9092",
     )
     debezium.add_argument(

@@ -32,7 +32,7 @@ otherwise.
 
 _ENTRIES: Final = """\
 In the environment and in a secrets file they are one list, as JSON: `CDCD_TABLE='[{"match": "public.*", "exclude":
-["notes"]}]'`. [Columns](columns.md) says what becomes of them.
+["notes"]}]'`. [Columns](columns.md) and [tables](tables.md#the-topic-of-a-table) say what becomes of them.
 """
 
 _WORDS: Final = {str: "text", int: "whole number", float: "number", bool: "true or false", type(None): ""}

@@ -74,7 +74,7 @@ def _unsent(partition: UnsentPartition) -> Finding:
     kind = "foreign" if partition.is_foreign else "unlogged"
     hint = "Leave it so, or move its rows into a partition of this server"
     if not partition.is_foreign:
-        hint = f"Run: ALTER TABLE {name} SET LOGGED. If its root has been copied, then run: cdcd snapshot"
+        hint = f"Run: ALTER TABLE {name} SET LOGGED. If its root has been copied, then run cdcd snapshot with the root"
     return warning(
         "partitions",
         f"The partition {name} is {kind}: PostgreSQL does not send its rows to anyone",

@@ -135,7 +135,7 @@ class Cdc:
         if incomplete:
             raise GapError(
                 f"{incomplete[0]} is parked, or its snapshot runs: its topic does not reach {format_lsn(lsn)}",
-                "Run cdcd unpark, or wait for the snapshot's end; or leave the table out",
+                "cdcd unpark says whether it is parked. Wait for its snapshot's end, or leave the table out",
                 code="cut-incomplete",
             )
         return {name: self.rows(record, lsn) for name, record in found.items()}
@@ -148,7 +148,7 @@ class Cdc:
             raise GapError(
                 f"the snapshot of {name} stands at {format_lsn(snapshot.lsn)}: its topic does not have all rows of "
                 f"{format_lsn(lsn)}",
-                f"Somebody has stopped it. To begin it again, run: cdcd snapshot {name}"
+                "Somebody has stopped it. To begin it again, run cdcd snapshot with the table"
                 if snapshot.stopped
                 else "Ask for a later LSN, when the snapshot is done",
                 code="cut-incomplete",

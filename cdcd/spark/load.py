@@ -31,7 +31,7 @@ from cdcd.source.exported_snapshot import export_snapshot
 from cdcd.source.identifiers import identifier
 from cdcd.source.published_tables import PARTITIONED, PublishedTable
 from cdcd.source.session import Session, parameters, pinning_commands
-from cdcd.source.table_selection import TablePattern
+from cdcd.source.table_selection import TablePattern, shell_word
 from cdcd.spark import sql_expressions as c
 from cdcd.spark.exported_snapshot import APPLICATION, Export, ExportedSnapshot
 from cdcd.spark.reading.types import ddl
@@ -116,7 +116,7 @@ class Snapshot:
             raise RequestRejected(
                 f"the daemon masks or leaves out columns of {table} ({', '.join(sorted(hidden))}), and PostgreSQL does "
                 "not: so it cannot be loaded from PostgreSQL directly",
-                "Let the daemon take a snapshot of the table: cdcd snapshot",
+                f"Let the daemon take a snapshot of the table: cdcd snapshot {shell_word(table)}",
                 code="column-not-loadable",
             )
         described = {each["name"]: each for each in self.writer(table).described()}
@@ -268,7 +268,7 @@ def _transported(expression: str, name: str, avro: Any, pg_type: str) -> tuple[s
     if kind in ("array", "record") and not c.is_comparable(avro, pg_type):
         raise RequestRejected(
             f"column {name} is of type {pg_type}, which cannot be loaded from PostgreSQL directly",
-            "Let the daemon take a snapshot of the table: cdcd snapshot",
+            "Let the daemon take a snapshot of the table: cdcd snapshot, with its name",
             code="column-not-loadable",
         )
     if kind == "record":

@@ -141,7 +141,7 @@ def test_parked_events_that_are_gone_stop_no_other_table_and_are_replaced_by_a_s
     said = cdcd(daemon, "unpark", "public.t", code=1)
     assert "public.t stays parked" in said
     assert "they were removed" in said
-    assert "cdcd unpark --discard" in said
+    assert "run: cdcd unpark --discard public.t." in said
     stream.sql("INSERT INTO u VALUES (2, 'b')", "INSERT INTO t VALUES (5, 'e')")
     daemon.wait_until_confirmed()
     assert ids(stream, "u") == [1, 2]

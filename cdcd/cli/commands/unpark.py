@@ -96,7 +96,8 @@ def _wait(progress: ProgressStore, daemon: DaemonWait, name: str, lsn: int) -> N
                 raise RequestRejected(
                     f"{name} stays parked: {table.reason}",
                     "Correct the cause, and run the command again: its events keep their sequence. If you cannot, "
-                    "`cdcd unpark --discard` discards the parked events and takes a new snapshot of the table",
+                    f"run: cdcd unpark --discard {shell_word(name)}. It discards the parked events, and takes a new "
+                    "snapshot",
                     code="table-parked",
                 )
         elif not is_logged:

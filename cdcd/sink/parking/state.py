@@ -32,6 +32,7 @@ from cdcd.sink.kafka_transaction import Table
 from cdcd.sink.parking.wire_format import ParkedChunk, batch_of
 from cdcd.sink.table_topics import TableTopics
 from cdcd.sink.topics import encode_identifier
+from cdcd.source.table_selection import qualified_name, shell_word
 
 Rename: TypeAlias = "Callable[[Table, str, bytes], bytes]"
 """Gives the "key" or "value" of a table's parked record the schema header that readers of its own topic know."""
@@ -205,7 +206,8 @@ class ParkedTables:
             return
         if known.is_keyless and request.action != DISCARD:
             log.warning(
-                "the parked events have no key, so they are not replayed. Run: cdcd unpark --discard [key-unknown]",
+                "the parked events have no key, so they are not replayed. Run: cdcd unpark --discard %s [key-unknown]",
+                shell_word(qualified_name(*table)),
                 extra={"table": ".".join(table), "code": "key-unknown"},
             )
             return

@@ -465,7 +465,7 @@ def test_events_without_their_key_are_never_replayed_and_can_be_given_up(caplog:
     for _ in range(2):  # it is in the slot record, too
         life.publish(B, b"2", asks=UNPARK)
         assert not life.publisher.has_replay
-        assert "Run: cdcd unpark --discard" in caplog.text
+        assert "Run: cdcd unpark --discard public.a [key-unknown]" in caplog.text
         life.start()
     life.publish(A, b"3", asks=DISCARD)
     while life.publisher.has_replay:
