@@ -33,7 +33,7 @@ def registry_client(config: Mapping[str, Any]) -> SchemaRegistryClient:
     except ImportError as missing:
         raise SettingsError(
             "a schema registry is set, but its client is not installed",
-            "Install it with: pip install 'confluent-kafka[schemaregistry]'",
+            "Install it with: pip install 'cdcd[registry]'",
             code="registry-client-missing",
         ) from missing
     try:
