@@ -6,6 +6,8 @@ After: `daemon.wiring` makes the format; the commands that read topics ask `refu
 
 from __future__ import annotations
 
+from typing import Final
+
 from cdcd.config.settings import Settings
 from cdcd.debezium.added_fields import names_of
 from cdcd.debezium.modes import Modes, RowModes
@@ -45,16 +47,19 @@ def check_format(settings: Settings) -> None:
         )
 
 
-def refuse_unread(settings: Settings, what: str, *, reads_json: bool = False) -> None:
+_READ_ELSEWHERE: Final = "cdcd tail shows them. Read these topics with a consumer of your own, or a sink connector"
+
+
+def refuse_unread(settings: Settings, what: str, *, reads_json: bool = False, instead: str = _READ_ELSEWHERE) -> None:
     """Raise SettingsError if `what` (a command) would have to read events that cdcd only writes.
 
-    `reads_json`: it reads cdcd's own events in JSON, too.
+    `reads_json`: it reads cdcd's own events in JSON, too. `instead`: what a person can do.
     """
     sink = settings.sink
     if sink.event_format and not (reads_json and sink.format == "cdcd"):
         raise SettingsError(
             f'{what} does not read events of sink.format = "{sink.format}" and sink.encoding = "{sink.encoding}" yet',
-            "cdcd tail shows them. Read these topics with a consumer of your own, or a sink connector",
+            instead,
             code="format-unsupported",
         )
 

@@ -30,6 +30,11 @@ _PROOFS: Final = {
     Proof.REPLACED: "the daemon takes a new snapshot of all tables",
 }
 
+_UNCOMPARED: Final = (
+    "Run cdcd adopt --resnapshot, which takes new snapshots of all tables; or cdcd adopt --drained, if Kafka has "
+    "everything of the old server, and nobody wrote to the new one before its slot was made"
+)
+
 
 def execute(args: Namespace, load: Load, out: TextIO) -> bool:
     """Adopt the server, in the way that the options name."""
@@ -37,7 +42,7 @@ def execute(args: Namespace, load: Load, out: TextIO) -> bool:
     chosen = {Proof.SAID: args.drained, Proof.REPLACED: args.resnapshot, Proof.REPAIRED: args.repair}
     proof = next((proof for proof, is_chosen in chosen.items() if is_chosen), Proof.COMPARED)
     if proof in (Proof.COMPARED, Proof.REPAIRED):
-        refuse_unread(settings, "cdcd adopt without --drained or --resnapshot")
+        refuse_unread(settings, "cdcd adopt without --drained or --resnapshot", instead=_UNCOMPARED)
     adopted = Adoption(settings, Clients(settings), _comparison(settings)).run(proof)
     out.write(f"{as_json(adopted) if args.json else as_text(adopted)}\n")
     return True

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import json
+from argparse import Namespace
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
-from cdcd.cli.commands.adopt import as_json, as_text
+import pytest
+
+from cdcd.cli.commands.adopt import as_json, as_text, execute
+from cdcd.config.settings import Settings
 from cdcd.daemon.adoption import Adopted
 from cdcd.daemon.adoption_proof import Proof
+from cdcd.errors import SettingsError
 
 ADOPTED = Adopted("2", "1", 0x17A42F0, (1 << 32) + 0x17A42F0, Proof.COMPARED)
 
@@ -39,3 +47,13 @@ def test_a_server_that_kafka_knows_is_not_recorded_again() -> None:
     assert as_text(replace(ADOPTED, is_new=False)) == (
         "Kafka knows this server already, so nothing was recorded. Run: cdcd run"
     )
+
+
+@pytest.mark.parametrize("repair", [False, True])
+def test_events_that_cannot_be_compared_leave_the_other_ways(repair: bool) -> None:
+    sink = {"bootstrap_servers": "k", "format": "debezium", "encoding": "json"}
+    loaded: Any = SimpleNamespace(settings=Settings(source={"dsn": "host=db"}, sink=sink))
+    with pytest.raises(SettingsError) as refused:
+        execute(Namespace(drained=False, resnapshot=False, repair=repair), lambda: loaded, io.StringIO())
+    assert "--resnapshot" in refused.value.hint
+    assert "--drained" in refused.value.hint
