@@ -1,6 +1,6 @@
 """Each statement and each command that the page of errors shows does run, on real servers. What does not is named here.
 
-The settings of its cures are tested in `unit/manual/test_errors.py`. The commands and statements of hints have tests
+Its settings, and what it says of commands, are tested in `unit/manual`. The commands and statements of hints have tests
 where the error has its test.
 """
 
@@ -21,10 +21,8 @@ from servers.jars import NEWEST, find_java, install_kafka, say_on_stderr
 from servers.processes import free_port
 from support import daemon as installed
 from support.daemon import environment
-from support.error_page import Block, blocks, inline_commands
+from support.error_page import ELSEWHERE, NOT_RUN, Block, blocks, blocks_of
 from support.stream import StreamFixture, eventually
-
-ROOT = Path(__file__).parents[2]
 
 # SQL
 
@@ -100,25 +98,6 @@ def test_the_statements_of_a_cure_run(shop: servers.PostgreSQL, block: Block) ->
 
 
 # Commands
-
-ELSEWHERE = {
-    "cdcd schema --register public.orders --config cdcd.toml": "acceptance/test_registry.py",
-    "cdcd spark mirror --once --config mirror.toml": "spark/chaos.py",
-    "cdcd spark snapshot public.orders --config mirror.toml": "spark/test_against_postgresql.py",
-    "cdcd spark verify --config mirror.toml": "spark/test_against_postgresql.py",
-}
-"""Commands that need a registry or Spark: the file that runs them."""
-
-NOT_RUN = {
-    "pip install 'cdcd[aws]'": "a test installs nothing into its own environment",
-    "pip install 'cdcd[registry]'": "a test installs nothing into its own environment",
-    "pip install 'pyspark==4.1.3'": "a test installs nothing into its own environment",
-    "cdcd files spark/mirror.toml": "it needs no servers: unit/manual/test_shipped_files.py has it",
-    "openssl x509 -enddate -noout -in /etc/cdcd/tls.crt": "it is a tool of others, for a file of yours",
-    "kafka-transactions.sh find-hanging": "Kafka's tools for it are not among the jars of the tests",
-    "kafka-transactions.sh abort": "Kafka's tools for it are not among the jars of the tests",
-}
-"""Commands that no test runs, each with the reason."""
 
 
 class Person:
@@ -231,31 +210,3 @@ def _park_and_unpark(stream: StreamFixture, person: Person) -> None:
     stream.sql("DELETE FROM orders WHERE id = 3")
     person.run("cdcd unpark --discard public.orders --config cdcd.toml")
     eventually(lambda: not parked(), "no parked table", 60)
-
-
-def blocks_of(program: str) -> set[str]:
-    """The commands of the page that begin with this word."""
-    return {line for each in blocks() if each.language == "sh" for line in each.lines if line.startswith(program)}
-
-
-def test_the_acls_are_those_that_the_tests_of_least_privilege_run() -> None:
-    script = (ROOT / "deploy" / "kafka" / "acls.sh").read_text()
-    given = script.replace('"$PRINCIPAL"', "User:cdcd").replace('"$PREFIX', '"shop').replace("$SLOT", "cdcd")
-    commands = [line.replace('"', "") for line in given.splitlines() if line.startswith("acls --add")]
-    there = " --bootstrap-server localhost:9092"
-    assert blocks_of("kafka-acls.sh") == {f"{line.replace('acls ', 'kafka-acls.sh ', 1)}{there}" for line in commands}
-
-
-def test_a_command_that_another_test_runs_is_in_that_test() -> None:
-    for command, file in ELSEWHERE.items():
-        words = command.split()
-        text = (ROOT / "tests" / file).read_text()
-        for word in words[1 : words.index("--config")]:
-            assert "." in word or f'"{word}"' in text, f"{command} in {file}"
-
-
-def test_a_command_within_a_sentence_is_one_that_runs() -> None:
-    known = [*blocks_of(""), *NOT_RUN]
-    for code, command in inline_commands():
-        words = command.split()
-        assert any(each.split()[: len(words)] == words for each in known), f"{code}: {command}"
