@@ -372,7 +372,7 @@ class TableSettings(BaseModel):
         examples=["never"],
         description='Whether the daemon copies the table by itself, in place of snapshot.mode. "never" is for a table '
         "that is too large. cdcd snapshot copies it all the same, and so does the daemon if the table is replaced "
-        "(tables.on_replaced), or if on_slot_lost or on_topic_lost asks for new snapshots.",
+        "(tables.on_replaced), and wherever source.on_slot_lost or sink.on_topic_lost takes new snapshots.",
     )
     where: str | None = Field(
         None,
