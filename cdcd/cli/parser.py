@@ -288,7 +288,7 @@ def build_parser() -> argparse.ArgumentParser:
 def _add_migrate(commands: _Commands) -> None:
     migrate = commands.add_bare(
         "migrate",
-        "from another program's connector to cdcd",
+        "move from a Debezium connector to cdcd in place, and back",
         "cdcd migrate debezium connector.json --brokers kafka:9092",
     )
     migrate.set_defaults(log_level=None, config="cdcd.toml")
