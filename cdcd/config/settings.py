@@ -580,7 +580,7 @@ class RowSettings(Section):
 
 
 class OutboxSettings(Section):
-    """The outbox: rows that applications write as events, each for a topic that it names."""
+    """The outbox: rows that applications write as events, each for a topic that it names. The same in every format."""
 
     table: Annotated[str | None, AfterValidator(_outbox_table)] = Field(
         None,
@@ -700,9 +700,9 @@ class SinkSettings(Section):
     ] = Field(
         (),
         examples=[("op", "table")],
-        description="Headers of every event. op, table, lsn, txid, commit_time and schema_version give one header "
-        "each, named like __op. cloudevents gives those of CloudEvents in binary mode. Headers cost CPU time; `cdcd "
-        "help events` says how much.",
+        description="Headers of every event, in every format. op, table, lsn, txid, commit_time and schema_version "
+        "give one header each, named like __op. cloudevents gives those of CloudEvents in binary mode. Headers cost "
+        "CPU time; `cdcd help events` says how much.",
     )
     delivery: Literal["exactly_once", "at_least_once"] = Field(
         "exactly_once",
