@@ -27,7 +27,6 @@ class EventEncoder(ChangeConsumer):
         """`last_commit`: where the last transaction before ends; 0: unknown."""
         self._writer = writer
         self._lookup = lookup
-        self.takes_truncates = writer.takes_truncates
         self._last_commit: i64 = last_commit
         self._commit_ts: i64 = 0
         self._xid: i64 = 0

@@ -21,7 +21,7 @@ from cdcd.debezium.event_writer import EventWriter
 from cdcd.debezium.field_writer import Field
 from cdcd.debezium.key_encoder import KeyEncoder
 from cdcd.debezium.relation_schemas import relation_schemas
-from cdcd.pgoutput.messages import KEY
+from cdcd.pgoutput.messages import DELETE, KEY, TRUNCATE
 from cdcd.pgoutput.tuples import BINARY, NULL, TEXT, column_at
 from cdcd.transaction.change_consumer import RelationChanges
 from cdcd.transaction.record_consumer import LargeValue
@@ -106,6 +106,11 @@ class RowEncoder(RelationChanges):
             self._key.head = writer.head_of(table, "key", key)
 
     # Changes
+
+    def is_event(self, kind: i64) -> bool:
+        if kind == TRUNCATE:
+            return self._writer.takes_truncates
+        return kind != DELETE or self._has_delete_events  # a tombstone needs a key, which an old row may lack
 
     def insert(self, frame: bytes, at: i64, lsn: i64) -> None:
         new = self._checks.inserted(frame, at, self._writer.commit_lsn)

@@ -22,7 +22,7 @@ from cdcd.avro.codecs.lookup import TypeOptions, codecs_for
 from cdcd.avro.key_encoder import KeyField, first_field, text_of
 from cdcd.outbox.message_content import fields_of
 from cdcd.outbox.outbox_rules import OutboxRules
-from cdcd.pgoutput.messages import NEW
+from cdcd.pgoutput.messages import INSERT, NEW
 from cdcd.pgoutput.tuples import BINARY, TEXT, column_at, tuple_end
 from cdcd.transaction.change_consumer import ChangeConsumer, RelationChanges
 from cdcd.transaction.record_consumer import Headers, RecordConsumer
@@ -45,7 +45,6 @@ class OutboxConsumer(ChangeConsumer):
         self._events = OutboxEvents(records, rules)
         self._rules = rules
         self._options = options
-        self.takes_truncates = consumer.takes_truncates
 
     def open_relation(self, relation: ResolvedRelation) -> RelationChanges:
         changes, rules = self._consumer.open_relation(relation), self._rules
@@ -124,6 +123,9 @@ class OutboxRows(RelationChanges):
         self._aggregate_type, self._aggregate_id, self._payload = (fields[name] for name in rules.required)
         self._headers = [(name, fields[name]) for name in (rules.id, rules.type, *rules.headers) if name in fields]
         self._is_bytea = [column.pgtype.oid == _BYTEA for column in relation.columns]
+
+    def is_event(self, kind: i64) -> bool:
+        return kind == INSERT
 
     def insert(self, frame: bytes, at: i64, lsn: i64) -> None:
         new = at + 1

@@ -180,7 +180,7 @@ class Assembler:
                         self._spooled.append_row(frame)
                     elif changes == REFUSED:
                         raise self._unexpected(frame)
-                    elif self._sent_again.expects_no_rows and self._router.is_event(frame, BODY_AT):
+                    elif self._sent_again.expects_no_rows and self._router.is_event(frame, kind, BODY_AT):
                         self._sent_again.check_rows()
                     continue
                 self._dispatch(frame)

@@ -22,6 +22,12 @@ class RelationChanges:
     relation's OID. `lsn` is the WAL position of the change. All raise DecodeError if the frame is malformed.
     """
 
+    def is_event(self, kind: i64) -> bool:
+        """Whether every change of this kind is published as an event: an Insert, Update, Delete or Truncate of
+        `pgoutput.messages`.
+        """
+        return True
+
     def insert(self, frame: bytes, at: i64, lsn: i64) -> None:
         """Take a new row: `frame[at]` is the N of its tuple."""
         raise NotImplementedError
@@ -49,9 +55,6 @@ class RelationChanges:
 
 class ChangeConsumer:
     """Takes whole transactions in commit order, or the rows of a snapshot."""
-
-    takes_truncates = True
-    """A truncate is published as an event."""
 
     def open_relation(self, relation: ResolvedRelation) -> RelationChanges:
         """Prepare for the changes of `relation`. Called again when a Relation message has changed it."""

@@ -20,7 +20,7 @@ from cdcd.pgoutput import messages
 from cdcd.pgoutput.cursor import short
 from cdcd.source.stream_messages import XLOGDATA_HEADER_BYTES
 from cdcd.transaction.change_consumer import ChangeConsumer, RelationChanges
-from cdcd.transaction.dormant_relation import DormantRelation, gives_events, open_changes
+from cdcd.transaction.dormant_relation import DormantRelation, open_changes
 from cdcd.transaction.masked_changes import open_relation
 from cdcd.transaction.relations import Relations
 
@@ -78,21 +78,22 @@ class ChangeRouter:
         else:
             changes.delete(frame, at, lsn)
 
-    def is_event(self, frame: bytes, at: i64) -> bool:
-        """Whether an Insert, Update or Delete, whose relation's OID is at `at` in the frame, is published as an event.
+    def is_event(self, frame: bytes, kind: i64, at: i64) -> bool:
+        """Whether an Insert, Update or Delete (`kind`) is published as an event; its relation's OID is at `at`.
 
         A row of the table of requests is not, whether the daemon takes it or passes it over.
         """
-        if len(frame) < at + _OID_BYTES:
-            return True
-        return gives_events(self._known.get(i64(read_i32_be(frame, at)) & 0xFFFFFFFF))
+        return len(frame) < at + _OID_BYTES or self._is_event(i64(read_i32_be(frame, at)) & 0xFFFFFFFF, kind)
 
     def is_other_event(self, message: messages.Message) -> bool:
         """Whether a message that is no row is published as an event: a Truncate, or a logical message."""
         if isinstance(message, messages.Truncate):
-            takes = self._consumer.takes_truncates
-            return takes and any(gives_events(self._known.get(oid)) for oid in message.relation_oids)
+            return any(self._is_event(oid, messages.TRUNCATE) for oid in message.relation_oids)
         return isinstance(message, messages.LogicalMessage)
+
+    def _is_event(self, oid: i64, kind: i64) -> bool:
+        changes = self._known.get(oid)
+        return changes is None or changes.is_event(kind)
 
     def other(self, message: messages.Message, lsn: i64) -> None:
         """Hand on a Truncate, an Origin or a transactional Message. `lsn`: the position in its XLogData header."""

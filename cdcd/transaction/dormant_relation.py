@@ -12,7 +12,7 @@ server's session does not forget any either.) One that is dormant takes some hun
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import final
 
 from mypy_extensions import i64
 
@@ -39,13 +39,6 @@ def open_changes(
     return changes
 
 
-def gives_events(changes: RelationChanges | None) -> bool:
-    """Whether the rows of a relation are events: those of the table of requests are not."""
-    if isinstance(changes, DormantRelation):
-        return not changes.has_requests
-    return not isinstance(changes, RequestRows)
-
-
 def masking_of(changes: RelationChanges) -> RelationMasking | None:
     """What is to be done with the frames of these changes, for a spool that keeps them; None: nothing."""
     if isinstance(changes, DormantRelation):
@@ -61,9 +54,11 @@ class DormantRelation(RelationChanges):
         self._relations = relations
         self._consumer = consumer
         self._message = encode(message)
-        self.has_requests: Final = is_requests(message.nspname, message.relname)
         self._is_streamed = message.xid != 0
         self._changes: RelationChanges | None = None
+
+    def is_event(self, kind: i64) -> bool:
+        return self._opened().is_event(kind)
 
     def insert(self, frame: bytes, at: i64, lsn: i64) -> None:
         self._opened().insert(frame, at, lsn)

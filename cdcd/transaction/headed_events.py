@@ -46,7 +46,6 @@ class HeadedConsumer(ChangeConsumer):
     def __init__(self, consumer: ChangeConsumer, writer: HeaderWriter) -> None:
         self._consumer = consumer
         self._writer = writer
-        self.takes_truncates = consumer.takes_truncates
 
     def open_relation(self, relation: ResolvedRelation) -> RelationChanges:
         return HeadedChanges(self._consumer.open_relation(relation), self._writer, self._writer.of_relation(relation))
@@ -82,6 +81,9 @@ class HeadedChanges(RelationChanges):
         self._changes = changes
         self._writer = writer
         self._relation = relation
+
+    def is_event(self, kind: i64) -> bool:
+        return self._changes.is_event(kind)
 
     def insert(self, frame: bytes, at: i64, lsn: i64) -> None:
         self._note(lsn)

@@ -31,6 +31,9 @@ class MaskedChanges(RelationChanges):
         self._changes = changes
         self.masking: Final = masking
 
+    def is_event(self, kind: i64) -> bool:
+        return self._changes.is_event(kind)
+
     def insert(self, frame: bytes, at: i64, lsn: i64) -> None:
         self._changes.insert(frame if frame[0] == MASKED else self.masking.frame(frame, at), at, lsn)
 

@@ -35,6 +35,9 @@ class RequestRows(RelationChanges):
         self._columns = [column.name for column in relation.columns]
         self._is_trusted = is_trusted
 
+    def is_event(self, kind: i64) -> bool:
+        return False
+
     def insert(self, frame: bytes, at: i64, lsn: i64) -> None:
         if self._is_trusted:
             tuple_end(frame, at + 1, len(self._columns), "Insert", "new tuple")

@@ -28,11 +28,9 @@ from cdcd.lsn import format_lsn
 from cdcd.pgoutput import messages
 from cdcd.pgoutput.cursor import short
 from cdcd.pgoutput.decoder import Decoder
-from cdcd.source.requests_table import is_requests
 from cdcd.source.stream_messages import POSTGRES_EPOCH_US, XLOGDATA_HEADER_BYTES
 from cdcd.transaction.change_consumer import ChangeConsumer
 from cdcd.transaction.change_router import BODY_AT, STREAMED_BODY_AT, ChangeRouter
-from cdcd.transaction.dormant_relation import gives_events
 from cdcd.transaction.relations import Relations
 from cdcd.transaction.sent_again import SentAgain
 from cdcd.transaction.spool import Spool, SpooledTransaction
@@ -40,8 +38,6 @@ from cdcd.transaction.spooled_masks import SpooledMasks
 from cdcd.transaction.spooled_relations import SpooledRelation
 
 _XID_BYTES: Final = 4
-_TRUNCATE_HEAD_BYTES: Final[i64] = 5
-"""In a Truncate, the number of tables and a byte of options come before the OIDs."""
 
 
 @final
@@ -289,7 +285,7 @@ class SpooledTransactions:
         self, spooled: SpooledTransaction, commit_lsn: i64, end_lsn: i64, commit_time: i64, xid: i64, prepared_name: str
     ) -> bool:
         if self._sent_again.has(commit_lsn, commit_time + POSTGRES_EPOCH_US):
-            if self._sent_again.expects_no_rows and _has_events(spooled):
+            if self._sent_again.expects_no_rows and self._has_events(spooled):
                 self._sent_again.check_rows()
             for announced in spooled.relations():
                 if self._is_latest(announced):
@@ -308,9 +304,29 @@ class SpooledTransactions:
                 code="stream-restarted",
             )
         self._consumer.begin(commit_lsn, commit_time + POSTGRES_EPOCH_US, xid)
-        router = ChangeRouter(self._relations, self._consumer, dict(spooled.prior_relations), self._decoder.lsn_base)
-        self._replay = SpoolReplay(spooled, router, end_lsn, prepared_name)
+        self._replay = SpoolReplay(spooled, self._router_of(spooled), end_lsn, prepared_name)
         return True
+
+    def _router_of(self, spooled: SpooledTransaction) -> ChangeRouter:
+        """Knows the relations that are in force before the transaction's first frame."""
+        known = dict(spooled.prior_relations)
+        return ChangeRouter(self._relations, self._consumer, known, self._decoder.lsn_base)
+
+    def _has_events(self, spooled: SpooledTransaction) -> bool:
+        """Whether there is an event among the frames. Reads them all."""
+        router, relations = self._router_of(spooled), iter(spooled.relations())
+        oid_at = STREAMED_BODY_AT if spooled.streamed else BODY_AT
+        for frames in spooled.frames():
+            for frame in frames:
+                kind: i64 = frame[XLOGDATA_HEADER_BYTES]
+                if kind == messages.RELATION:
+                    router.open_relation(next(relations).relation)
+                elif kind == messages.INSERT or kind == messages.UPDATE or kind == messages.DELETE:
+                    if router.is_event(frame, kind, oid_at):
+                        return True
+                elif router.is_other_event(self._decoder.decode(frame, XLOGDATA_HEADER_BYTES, spooled.streamed)):
+                    return True
+        return False
 
     def _end_replay(self, replay: SpoolReplay) -> None:
         opened = replay.router.known()
@@ -345,36 +361,6 @@ class SpooledTransactions:
         if spooled is None:
             raise DecodeError(f"{message} of transaction {xid}, for which no Stream Start came", BUG_HINT)
         return spooled
-
-
-def _has_events(spooled: SpooledTransaction) -> bool:
-    """Whether there is an event among the frames: a row, a truncate or a message, but not of the table of requests.
-
-    Reads them all.
-    """
-    requests = {oid for oid, changes in spooled.prior_relations.items() if not gives_events(changes)}
-    for announced in spooled.relations():
-        if is_requests(announced.relation.nspname, announced.relation.relname):
-            requests.add(announced.relation.relation_oid)
-    oid_at: i64 = STREAMED_BODY_AT if spooled.streamed else BODY_AT
-    for frames in spooled.frames():
-        for frame in frames:
-            kind: i64 = frame[XLOGDATA_HEADER_BYTES]
-            if kind == messages.MESSAGE:
-                return True
-            at: i64 = oid_at
-            if kind == messages.TRUNCATE:
-                at += _TRUNCATE_HEAD_BYTES
-            elif kind != messages.INSERT and kind != messages.UPDATE and kind != messages.DELETE:
-                continue
-            # A Truncate may have several tables, and the others one.
-            while True:
-                if len(frame) < at + 4 or i64(read_i32_be(frame, at)) & 0xFFFFFFFF not in requests:
-                    return True
-                at += 4
-                if kind != messages.TRUNCATE or at >= len(frame):
-                    break
-    return False
 
 
 def _prepared_name(gid: str, xid: i64) -> str:

@@ -288,7 +288,7 @@ _MUTATIONS = (
         "take requests that were passed over for rows of another history",
         "cdcd.transaction.assembler",
         """
-        -                    elif self._sent_again.expects_no_rows and self._router.is_event(frame, BODY_AT):
+        -                    elif self._sent_again.expects_no_rows and self._router.is_event(frame, kind, BODY_AT):
         +                    elif self._sent_again.expects_no_rows:
                                  self._sent_again.check_rows()
         """,

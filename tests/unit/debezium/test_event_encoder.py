@@ -145,7 +145,6 @@ def test_text_that_is_no_utf8_is_escaped_and_the_event_is_still_json() -> None:
 @pytest.mark.parametrize("wanted", [True, False])
 def test_a_truncate_is_an_event_only_if_that_is_wanted(wanted: bool) -> None:
     encoded = Encoded(column("a", INT4, in_key=True), truncates=wanted)
-    assert encoded.encoder.takes_truncates is wanted
     encoded.changes.truncate(150, False, False)
     encoded.insert(b"1")
     assert [event["op"] for event in encoded.events()] == (["t"] if wanted else []) + ["c"]

@@ -229,7 +229,6 @@ def test_a_row_without_columns_is_still_json(fields: tuple[str, ...], shown: byt
 
 def test_a_truncate_is_nothing() -> None:
     encoded = Encoded(truncates=True)
-    assert not encoded.encoder.takes_truncates
     encoded.changes.truncate(150, False, False)
     assert encoded.records() == []
 

@@ -7,8 +7,22 @@ from pathlib import Path
 import pytest
 from support.assembly import Assembly, insert, relation
 
+from cdcd.avro.avro_format import AvroFormat
+from cdcd.avro.codecs.lookup import TypeOptions
+from cdcd.debezium.debezium_format import DebeziumFormat
+from cdcd.debezium.modes import DeleteMode, Modes, RowModes
 from cdcd.errors import GapError
+from cdcd.outbox.outbox_format import OutboxFormat
+from cdcd.outbox.outbox_rules import OutboxRules
 from cdcd.pgoutput import messages as m
+from cdcd.pgoutput.decoder import Decoder
+from cdcd.transaction.assembler import Assembler
+from cdcd.transaction.column_masks import HASH, Mask
+from cdcd.transaction.column_rules import ColumnRule, ColumnRules
+from cdcd.transaction.event_format import EventFormat
+from cdcd.transaction.headed_events import HeadedFormat
+from cdcd.transaction.record_headers import HeaderChoice
+from cdcd.transaction.relations import Relations
 from cdcd.transaction.sent_again import SentAgain
 
 DURABLE, LAST, LAST_TS = 0x1000, 0x800, 1_700_000_000_000_000
@@ -170,3 +184,58 @@ def test_requests_to_a_table_that_lost_its_name_since_are_no_rows_either(tmp_pat
     stream.feed(as_request(relation()), as_request(relation(oid=9)))
     stream.feed(*(each for each in PLAIN if not isinstance(each, m.Relation)))
     assert not stream.take().rows
+
+
+def debezium(modes: Modes) -> EventFormat:
+    return DebeziumFormat(modes, ("p", "db"), "UTF8", lambda: 0)
+
+
+def flat_rows(deletes: DeleteMode) -> EventFormat:
+    return debezium(Modes(truncates=True, rows=RowModes(deletes=deletes)))
+
+
+OUTBOX = OutboxRules("*.*", None, "outbox.{aggregate}", ("", "id", "id", "", "id"))
+FORMATS: dict[str, tuple[EventFormat, str]] = {
+    "own": (AvroFormat("string", "UTF8"), "IUDT"),
+    "debezium": (debezium(Modes(truncates=True)), "IUDT"),
+    "debezium without truncates": (debezium(Modes()), "IUD"),
+    "rows with tombstones": (flat_rows("tombstone"), "IU"),
+    "rows that are rewritten": (flat_rows("rewrite"), "IUD"),
+    "rows alone": (flat_rows("drop"), "IU"),
+    "outbox": (OutboxFormat(AvroFormat("string", "UTF8"), OUTBOX, TypeOptions()), "I"),
+}
+"""Formats, and the changes that are always events."""
+
+
+@WAYS
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("has_masks", [False, True])
+def test_a_change_that_need_not_be_an_event_of_the_format_is_no_evidence_of_another_history(
+    tmp_path: Path, messages: list[m.Message], name: str, has_masks: bool
+) -> None:
+    events, always = FORMATS[name]
+    headed = HeadedFormat(events, HeaderChoice(("op",), "p", "s", ""))
+    rules = ColumnRules([ColumnRule("*.*", masks={"id": Mask(HASH)})] if has_masks else [], b"secret")
+    xid = next((each.xid for each in messages if isinstance(each, m.Insert)), 0)
+    oid, row = relation().relation_oid, insert(1).new
+    changes = {
+        "I": insert(1, xid),
+        "U": m.Update(xid, oid, m.NO_OLD, None, row),
+        "D": m.Delete(xid, oid, m.KEY, row),
+        "T": m.Truncate(xid, (oid,), False, False),
+    }
+    for letter, change in changes.items():
+        stream = Assembly(tmp_path / letter)
+        stream.assembler = Assembler(
+            Decoder(),
+            Relations(stream.catalog, rules=rules),
+            headed.stream_encoder(stream.batches),
+            stream.spool,
+            after_restart(confirmed=LAST + 8),
+        )
+        changed = [change if isinstance(each, m.Insert) else each for each in messages]
+        if letter in always:
+            with pytest.raises(GapError, match="a transaction with events"):
+                stream.feed(*changed)
+        else:
+            stream.feed(*changed)
