@@ -78,11 +78,6 @@ class RowEncoder(RelationChanges):
     def _has_delete_events(self) -> bool:
         return self._rows is None or self._rows.fields.has_deleted_rows
 
-    @property
-    def _passes_deletes(self) -> bool:
-        """Deletes are events, or at least tombstones."""
-        return self._has_delete_events or (self._rows is not None and self._rows.fields.has_tombstones)
-
     def _announce(self) -> None:
         """Make the topic known. This waits for the first event, because a relation may never have one."""
         self._is_stale = False
@@ -250,13 +245,14 @@ class RowEncoder(RelationChanges):
             out.write(writer.clock)
         out.write(writer.end)
 
-    def _finish(self, op: i64, key: bytes | None, lsn: i64) -> None:
-        """End an event, and pass it to the consumer."""
+    def _finish(self, op: i64, key: bytes | None, lsn: i64) -> bool:
+        """End an event, and pass it to the consumer. False: there is none."""
         writer = self._writer
-        if op == _DELETE and not self._has_delete_events:
-            if key is not None and self._passes_deletes:  # without a key it would not say what it deletes
-                writer.records.add_without_value(self._table, _DELETE, key)
-            return
+        if op == _DELETE and self._rows is not None and not self._rows.fields.has_deleted_rows:
+            if key is None or not self._rows.fields.has_tombstones:  # without a key it would not say what it deletes
+                return False
+            writer.records.add_without_value(self._table, _DELETE, key)
+            return True
         self._write_rest(op, lsn)
         out = writer.value
         if len(out) > _KEPT_BYTES:
@@ -264,11 +260,11 @@ class RowEncoder(RelationChanges):
             writer.records.add_large(self._table, op, key, LargeValue(out))
         else:
             writer.records.add(self._table, op, key, out.getvalue())
+        return True
 
     def _finish_change(self, op: i64, key: bytes | None, lsn: i64, header: str, other_key: bytes | None) -> None:
         """End one of the two events of a changed key."""
-        self._finish(op, key, lsn)
-        if other_key is not None and (op != _DELETE or self._passes_deletes):
+        if self._finish(op, key, lsn) and other_key is not None:
             self._writer.records.add_headers(self._table, [(header, other_key)], len(header) + len(other_key))
 
     # Tuples

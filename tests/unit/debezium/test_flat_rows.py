@@ -219,6 +219,17 @@ def test_an_unchanged_value_is_that_of_the_old_row_or_the_placeholder() -> None:
     assert [json.loads(record["value"])["b"] for record in encoded.records()] == [PLACEHOLDER, "long"]
 
 
+@pytest.mark.parametrize("before", [(), (b"2", b"y")])
+def test_an_old_row_without_a_key_gets_no_tombstone_and_no_header(before: tuple[ColumnValue, ...]) -> None:
+    encoded = Encoded(identity="f", fields=())
+    if before:
+        encoded.insert(*before)
+    encoded.changes.update(b"O" + encode_tuple([None, b"x"]) + b"N" + encode_tuple([b"1", b"x"]), 0, 150)
+    *earlier, last = encoded.records()
+    assert [record.get("headers") for record in earlier] == [None] * bool(before)
+    assert last == {"key": b'{"a":1}', "value": b'{"a":1,"b":"x"}'}
+
+
 @pytest.mark.parametrize(("fields", "shown"), [((), b"{}"), (("op",), b'{"__op":"c"}')])
 def test_a_row_without_columns_is_still_json(fields: tuple[str, ...], shown: bytes) -> None:
     unknown = PgType(9, "s", "pair", "c", fields=(("x", INT4, -1),))
