@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-_DECODER: Final = json.JSONDecoder()
+_DECODER: Final = json.JSONDecoder(parse_int=str, parse_float=str)  # of a number only the text is wanted
 _SPACE: Final = " \t\n\r"
 
 
 def fields_of(content: bytes) -> dict[str, str | None] | None:
     """Return the fields, and the text of each: of a string its characters, of another value its JSON; null is None.
 
-    None if the content is no JSON object, or has a field twice.
+    None if the content is no JSON object, has a field twice, or a string with half a surrogate pair.
     """
     try:
         text = content.decode()
@@ -34,15 +34,17 @@ def _fields(text: str) -> dict[str, str | None]:
         at = _skip(text, at + 1)
         if not found and text[at : at + 1] == "}":
             break
+        first = text[at : at + 1]
         name: Any
         name, end = _DECODER.raw_decode(text, at)
         at = _skip(text, end)
-        if not isinstance(name, str) or name in found or text[at : at + 1] != ":":
+        if first != '"' or name in found or text[at : at + 1] != ":":
             raise ValueError("no name, a second value of it, or none")
         at = _skip(text, at + 1)
         value: Any
         value, end = _DECODER.raw_decode(text, at)
         found[name] = value if value is None or isinstance(value, str) else text[at:end]
+        (found[name] or "").encode()  # raises UnicodeEncodeError, a ValueError, for half a surrogate pair
         at = _skip(text, end)
         separator = ","
     if text[at : at + 1] != "}" or _skip(text, at + 1) != len(text):

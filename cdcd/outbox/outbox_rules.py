@@ -6,13 +6,21 @@ After: `outbox_events` publishes; `cdcd check` and `cdcd verify` ask which table
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import Final, final
 
 from cdcd.source.table_selection import TablePattern
 
 AGGREGATE: Final = "{aggregate}"
 """What stands for the type of the aggregate in the template of topics."""
+
+_SIZE_MAX: Final = 249
+"""Kafka's limit on a topic name, in characters."""
+_DIGEST_SIZE: Final = 32
+_ENCODED: Final = re.compile(r"[^a-zA-Z0-9._-]|-(?![a-zA-Z0-9._]|\Z)")
+"""What Kafka does not allow in a name, and a `-` that would make `--`."""
 
 
 @final
@@ -48,5 +56,16 @@ class OutboxRules:
         return self.pattern is not None and self.pattern.matches(schema, table)
 
     def topic(self, aggregate_type: str) -> str:
-        """The topic of the aggregate's events, without the prefix of all topics."""
-        return self._topic.replace(AGGREGATE, aggregate_type)
+        """The topic of the aggregate's events, without the prefix of all topics: legal for Kafka, and short.
+
+        An application chooses the type, which may be any text of any size. So no type is an error: a long name keeps
+        its start, and ends in `--` and a digest; types that give one name share a topic.
+        """
+        name = self._topic.replace(AGGREGATE, _ENCODED.sub(_hex, aggregate_type))
+        if len(name) <= _SIZE_MAX:
+            return name
+        return f"{name[: _SIZE_MAX - _DIGEST_SIZE - 2]}--{sha256(name.encode()).hexdigest()[:_DIGEST_SIZE]}"
+
+
+def _hex(found: re.Match[str]) -> str:
+    return "".join(f"-{byte:02x}" for byte in found[0].encode())

@@ -66,11 +66,6 @@ def encode_identifier(name: str) -> str:
     return "".join(chr(byte) if byte in _PLAIN else f"-{byte:02x}" for byte in name.encode())
 
 
-def _legal(name: str) -> str:
-    """Return a name that a person chose as a topic's, with other bytes encoded as `encode_identifier` does."""
-    return "".join(chr(byte) if byte in _PLAIN or byte in b".-" else f"-{byte:02x}" for byte in name.encode())
-
-
 @dataclass(frozen=True)
 class TopicRule:
     """What the settings say of the topics of the tables that a pattern matches."""
@@ -141,7 +136,7 @@ class TopicNames:
         if not schema and table == "messages":
             return self.messages
         if not schema:
-            name = f"{self.prefix}.{_legal(table)}"
+            name = f"{self.prefix}.{table}"
         else:
             matching = (rule for rule in self._rules if rule.template and rule.pattern.matches(schema, table))
             name = self._filled(next((rule.template for rule in matching), self._template), schema, table)

@@ -31,10 +31,16 @@ def test_an_object_may_be_empty(content: bytes) -> None:
     [
         b"", b"null", b"[]", b'"a"', b"{", b'{"a"}', b'{"a":}', b'{"a":1,}', b'{,"a":1}', b'{"a":1 "b":2}', b'{"a":1}}',
         b'{"a":1,"a":2}', b"{1:2}", b'{"a":1}x', b"\xff", b'{"a":"\xff"}', b'{"a":' + b"[" * 100_000,
+        rb'{"a":"\ud800"}', rb'{"a":"\udc00\ud800"}',
     ],
 )  # fmt: skip
 def test_what_is_no_object_is_none(content: bytes) -> None:
     assert fields_of(content) is None
+
+
+@pytest.mark.parametrize("number", ["9" * 5_000, "-0", "0.10", "1e999999", "NaN"])
+def test_a_number_keeps_its_text(number: str) -> None:
+    assert fields_of(f'{{"a": {number}, "b": [{number}]}}'.encode()) == {"a": number, "b": f"[{number}]"}
 
 
 @given(st.dictionaries(st.text(), JSON, max_size=5), st.sampled_from([None, 1, "\t"]))

@@ -155,6 +155,8 @@ def test_a_message_of_the_prefix_is_a_record() -> None:
         ("outbox", b'{"aggregatetype":"Order","aggregateid":null,"payload":1}'),
         ("outbox", b'{"aggregatetype":"Order","aggregateid":"1"}'),
         ("outbox", b"\x00\x01"),
+        ("outbox", rb'{"aggregatetype":"Order","aggregateid":"\ud800","payload":1}'),
+        ("outbox", rb'{"aggregatetype":"\udc00","aggregateid":"1","payload":1}'),
     ],
 )
 def test_any_other_message_is_published_as_one(prefix: str, content: bytes) -> None:
