@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from cdcd.avro.schema_store import SchemaStore
 from cdcd.avro.single_object import MARKER, split
+from cdcd.progress.daemon_requests import MESSAGES
 from cdcd.sink.kafka_transaction import Table
 
 
@@ -24,8 +25,12 @@ class RegistryHeaders:
         self._headers: dict[tuple[Table, str, str], bytes] = {}
 
     def __call__(self, table: Table, subject: str, data: bytes) -> bytes:
-        """The record with the registry's header; unchanged if it has that already. `subject` is "key" or "value"."""
-        if not data.startswith(MARKER):
+        """The record with the registry's header; unchanged if it has that already. `subject` is "key" or "value".
+
+        An event of the outbox stays as it is: an application has written it, perhaps in this encoding.
+        """
+        is_outbox = not table[0] and table != MESSAGES
+        if is_outbox or not data.startswith(MARKER):
             return data
         fingerprint, start = split(data)
         header = self._headers.get((table, subject, fingerprint))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from cdcd.avro.schema_store import SchemaStore
 from cdcd.avro.single_object import fingerprint, header
+from cdcd.progress.daemon_requests import MESSAGES
 from cdcd.sink.parking.registry_headers import RegistryHeaders
 
 TABLE = ("public", "t")
@@ -35,3 +36,11 @@ def test_a_record_that_the_registry_names_already_stays_as_it_is() -> None:
         == REGISTERED + b"row"
     )
     assert registry.asked == []
+
+
+def test_what_an_application_wrote_into_its_outbox_stays_as_it_is_and_logical_messages_do_not() -> None:
+    registry, known = Registry(), {fingerprint(TEXT).hex(): TEXT}
+    headers = RegistryHeaders(registry, known.__getitem__)
+    for payload in (header(fingerprint(TEXT)) + b"row", header(b"unknown!") + b"row", b"\xc3\x01"):
+        assert headers(("", "outbox.Order"), "value", payload) == payload
+    assert headers(MESSAGES, "value", header(fingerprint(TEXT)) + b"row") == REGISTERED + b"row"
