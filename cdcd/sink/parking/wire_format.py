@@ -21,7 +21,7 @@ from typing import Any, Final
 from mypy_extensions import u8
 
 from cdcd.errors import GapError
-from cdcd.sink.batches import Message, TableBatch
+from cdcd.sink.batches import Message, TableBatch, message_bytes
 
 VERSION: Final = 1
 
@@ -51,14 +51,15 @@ class ParkedEvent:
 def records(key: bytes, reason: str, batch: TableBatch, part_bytes: int = PART_BYTES) -> Iterator[Message]:
     """Yield the records of the parked topic, all under `key`, that hold a table's batch in its order.
 
-    A record holds at most `part_bytes` of a key and a value, unless the key alone is larger.
+    A record holds at most `part_bytes` of a key, of headers and a value, unless key and headers alone are larger.
     """
     everywhere = set(batch.everywhere)
     head = {"version": VERSION, "schema": batch.schema, "table": batch.name, "reason": reason[:REASON_MAX]}
     for index, (message, op) in enumerate(zip(batch.messages, batch.ops.getvalue(), strict=True)):
         key_of_event, value = message.get("key"), message["value"]
-        # The first part is shorter by the key: an index holds a key of half a megabyte, if it can be compressed.
-        second = max(part_bytes - len(key_of_event or b""), 1)
+        # The first part is shorter by the key: an index holds a key of half a megabyte, if it can be compressed. A
+        # header may hold a key, too.
+        second = max(part_bytes - (message_bytes(message) - len(value or b"")), 1)
         starts = [0, *range(second, len(value or b""), part_bytes)]
         for number, (start, end) in enumerate(pairwise([*starts, None])):
             document: dict[str, Any] = {

@@ -49,6 +49,13 @@ def test_a_record_has_room_for_a_large_key_and_the_first_part_of_a_value() -> No
         assert max(len(record["value"] or b"") for record in records) < PARKED_MESSAGE_BYTES
 
 
+def test_there_is_room_for_the_key_in_a_header_too() -> None:
+    key, header = b"k" * 340_000, {"__debezium.newkey": b"h" * 340_000}
+    batch = batch_of("public", "a", [ParkedEvent(INSERT, key, b"x" * 2_000_000, False, header)])
+    records = list(wire_format.records(b"s/p.public.a", "too large", batch))
+    assert max(len(record["value"] or b"") for record in records) < PARKED_MESSAGE_BYTES
+
+
 def test_a_part_that_is_missing_is_a_gap() -> None:
     batch = TableBatch("public", "a")
     batch.messages.append({"key": b"k", "value": b"x" * (wire_format.PART_BYTES * 3 - 1)})
