@@ -103,8 +103,13 @@ class TopicCheck:
             check_topics(self.lost)
 
     def _is_abandoned(self, topic: str) -> bool:
-        """Whether the topic is of a table that is not published any more: a person may delete it."""
-        return self._published is not None and topic in self._records and topic not in self._published
+        """Whether the topic is of a table that is not published any more: a person may delete it.
+
+        The topics of logical messages and of the outbox are of no table.
+        """
+        if self._published is None or topic not in self._records or topic in self._published:
+            return False
+        return bool(self._records[topic][0].schema)
 
     def topic_beyond(self, last: SlotRecord, stopping: Callable[[], bool]) -> str:
         """Return a table's topic with a committed event behind `last` and behind its table record; empty without one.

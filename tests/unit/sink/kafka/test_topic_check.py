@@ -55,11 +55,11 @@ class Started:
         self.pauses: list[float] = []
         self.noticed: dict[str, str] = {}
 
-    def commit(self, *tables: str) -> None:
+    def commit(self, *tables: str, schema: str = "public") -> None:
         self.lsn += 0x100
         self.builder.begin(self.lsn, 1)
         for table in tables:
-            self.builder.add(self.builder.open_table("public", table), ord("c"), b"k", event(self.lsn))
+            self.builder.add(self.builder.open_table(schema, table), ord("c"), b"k", event(self.lsn))
         self.builder.commit(self.lsn + 8)
         self.publisher.publish(self.builder.build(), 0.0)
         self.publisher.commit()
@@ -228,6 +228,25 @@ def test_a_topic_that_was_given_up_is_no_evidence_any_more_and_its_table_needs_a
     assert not again.lost
     assert not again.given_up()
     assert again.known({}).keys() == {"p.public.c"}
+
+
+@pytest.mark.parametrize("table", ["outbox.Order", "messages"])
+def test_events_that_no_table_has_are_lost_with_their_topic(table: str) -> None:
+    started = Started()
+    started.commit("a")
+    started.commit(table, schema="")
+    started.broker.delete(f"p.{table}")
+    with pytest.raises(GapError, match=rf"the topic p\.{table} does not exist any more"):
+        started.check(["p.public.a"])
+    check = started.check(["p.public.a"], resnapshot=True)
+    assert check.tables_to_snapshot() == [("", table)]
+    assert check.given_up() == {}
+    producer = FakeProducer(started.broker, "p-s")
+    producer.start(lambda: False)
+    topics = TableTopics(started.kafka.admin, NAMES, TopicSettings(1, 1), known=check.known({}))
+    publisher = Publisher(producer, topics, Source("s", "1", 1, "sim"), started.last, places=check.places({}, 1000))
+    assert publisher.declare_loss(check.tables_to_snapshot(), 0.0) == []
+    assert started.check(["p.public.a"]).lost == {}
 
 
 def test_what_another_daemon_published_meanwhile_is_compared_the_second_time() -> None:
