@@ -632,6 +632,12 @@ class OutboxSettings(Section):
         return self.table is not None or self.message_prefix is not None
 
     @property
+    def topic_parts(self) -> tuple[str, str] | None:
+        """What its topics have before and behind the type of the aggregate; None without an outbox."""
+        before, _, behind = self.topic.partition(AGGREGATE)
+        return (before, behind) if self.is_on else None
+
+    @property
     def rules(self) -> OutboxRules:
         """The same for the flow."""
         names = (self.id, self.aggregate_type, self.aggregate_id, self.type, self.payload)
@@ -897,7 +903,8 @@ class Settings(BaseSettings):
 
     def topic_names(self) -> TopicNames:
         """The names of the topics. Raises SettingsError for names that cannot be used."""
-        return TopicNames(self.sink.prefix, self.sink.topic, [each.topic_rule for each in self.table])
+        rules = [each.topic_rule for each in self.table]
+        return TopicNames(self.sink.prefix, self.sink.topic, rules, self.outbox.topic_parts)
 
     @cached_property
     def places(self) -> Places:

@@ -81,9 +81,14 @@ class TopicNames:
     """The names of all topics of one daemon, from its prefix, its template, and the rules for some tables."""
 
     def __init__(
-        self, prefix: str, template: str = "{prefix}.{schema}.{table}", rules: Sequence[TopicRule] = ()
+        self,
+        prefix: str,
+        template: str = "{prefix}.{schema}.{table}",
+        rules: Sequence[TopicRule] = (),
+        outbox: tuple[str, str] | None = None,
     ) -> None:
-        """`rules`: the first one that matches and says a name, or partitions, decides these.
+        """`rules`: the first one that matches and says a name, or partitions, decides these. `outbox`: what its topics
+        have before and behind the type of the aggregate, without the prefix; None: there is no outbox.
 
         Raises SettingsError if `prefix` or the fixed parts of a template hold what Kafka forbids, or if the template of
         a rule would give two tables that it matches one topic.
@@ -111,6 +116,9 @@ class TopicNames:
         templates = [template, *(rule.template for rule in rules if rule.template)]
         patterns = (_tables_pattern(prefix, each) for each in templates)
         self._tables = [pattern for pattern in patterns if pattern is not None]
+        if outbox is not None:
+            before, behind = map(re.escape, outbox)
+            self._tables.append(re.compile(rf"{re.escape(prefix)}\.{before}[a-zA-Z0-9_-]+{behind}(?:--table)?"))
         self.messages = f"{prefix}.messages"
         """Logical decoding messages."""
         self.progress = f"{prefix}.progress"
@@ -165,7 +173,7 @@ class TopicNames:
         return next((rule.partitions for rule in matching), default)
 
     def may_be_table_topic(self, topic: str) -> bool:
-        """Whether a table of this daemon, published or not, may have this topic.
+        """Whether a table of this daemon, published or not, or its outbox may have this topic.
 
         False for each topic of a template that leaves out the prefix: any program's topic may look like a table's then.
         """

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cdcd.config.settings import OutboxSettings
 from cdcd.errors import SettingsError
 from cdcd.sink.topics import (
     TopicNames,
@@ -123,6 +124,17 @@ def test_a_tables_topic_is_recognized_and_that_of_another_prefix_is_not(schema: 
 @pytest.mark.parametrize("topic", ["a.progress", "a.b.progress", "a.b.messages", "a.b.c.d", "ab.c.d", "a.b", "xa.b.c"])
 def test_topics_of_cdcd_itself_and_of_a_longer_prefix_are_no_tables(topic: str) -> None:
     assert not TopicNames("a").may_be_table_topic(topic)
+
+
+@pytest.mark.parametrize("topic", ["outbox.{aggregate}", "outbox.event.{aggregate}", "events.{aggregate}.v1"])
+def test_so_is_a_topic_of_the_outbox(topic: str) -> None:
+    settings = OutboxSettings(message_prefix="outbox", topic=topic)
+    names = TopicNames("a", outbox=settings.topic_parts)
+    for aggregate in ("Order", "é-", "messages"):
+        assert names.may_be_table_topic(names.topic("", settings.rules.topic(aggregate)))
+        assert not TopicNames("b", outbox=settings.topic_parts).may_be_table_topic(names.topic("", aggregate))
+    assert not names.may_be_table_topic("a.messages")
+    assert OutboxSettings(topic=topic).topic_parts is None
 
 
 def rule(match: str, template: str = "", partitions: int = 0) -> TopicRule:
