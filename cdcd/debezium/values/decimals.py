@@ -27,7 +27,10 @@ _SPECIAL: Final = (b"NaN", b"Infinity", b"-Infinity")
 _SPECIAL_NAMES: Final = {
     b"NaN": b'"NAN"', b"Infinity": b'"POSITIVE_INFINITY"', b"-Infinity": b'"NEGATIVE_INFINITY"'
 }  # fmt: skip
+_MINUS: Final = 45
 _MONEY_SCALE: Final = 2
+_DIGITS_AT_ONCE: Final = 4_000
+"""Python's int takes 4,300 digits."""
 _NOT_NUMBERS: Final = ("NaN and infinity", 'decimal_handling_mode = "string"')
 _DIGITS: Final = ("digits behind the 15th", 'decimal_handling_mode = "string"')
 """What the modes lose."""
@@ -99,12 +102,14 @@ class Variable(NumericByText):
         raw = data[at : at + size]
         if raw in _SPECIAL:
             return False
-        whole, _, fraction = raw.partition(b".")
+        check_number(raw)
+        whole, _, fraction = raw.removeprefix(b"-").partition(b".")
         fraction = fraction.rstrip(b"0")
+        unscaled = parsed(whole + fraction)
         out.write(b'{"scale":')
         write_int(out, len(fraction))
         out.write(b',"value":')
-        write_unscaled(out, parsed(whole + fraction))
+        write_unscaled(out, -unscaled if raw[0] == _MINUS else unscaled)
         out.write(b"}")
         return True
 
@@ -123,7 +128,7 @@ class Plain(NumericByText):
         if raw in _SPECIAL:
             out.write(_SPECIAL_NAMES[raw])
         else:
-            parsed(raw.replace(b".", b"", 1))
+            check_number(raw)
             out.write(b'"' + raw + b'"')
         return True
 
@@ -140,7 +145,7 @@ class Double(NumericByText):
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         raw = data[at : at + size]
         if raw not in _SPECIAL:
-            parsed(raw.replace(b".", b"", 1))
+            check_number(raw)
         write_double(out, float(raw))
         return True
 
@@ -187,11 +192,18 @@ class Money(Value):
             out.write(b'"' + plain.encode() + b'"')
 
 
+def check_number(raw: bytes) -> None:
+    """Raise DecodeError (the server's fault) unless these are digits, with or without a sign `-` and a point."""
+    if not raw.removeprefix(b"-").replace(b".", b"", 1).isdigit():
+        raise wrong_text("numeric", "a decimal number", len(raw))
+
+
 def parsed(digits: bytes) -> int:
-    """The integer of these digits, with or without a sign `-`."""
-    if not digits.removeprefix(b"-").isdigit():
-        raise wrong_text("numeric", "a decimal number", len(digits))
-    return int(digits)
+    """The integer of these digits, of which a numeric has up to 147,455."""
+    if len(digits) <= _DIGITS_AT_ONCE:
+        return int(digits)
+    half = len(digits) // 2
+    return parsed(digits[:-half]) * 10**half + parsed(digits[-half:])
 
 
 def write_unscaled(out: BytesWriter, n: int) -> None:

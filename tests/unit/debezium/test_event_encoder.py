@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64decode
 from typing import Any
 
 import pytest
@@ -133,6 +134,28 @@ def test_two_keys_that_the_type_cannot_hold_are_two_keys() -> None:
         encoded.insert(value)
     keys = [record["key"] for record in encoded.records()]
     assert keys == [b'{"a":"NaN"}', b'{"a":"Infinity"}', b'{"a":{"scale":0,"value":"AQ=="}}']
+
+
+@pytest.mark.parametrize("sign", [b"", b"-"])
+@pytest.mark.parametrize("zeros", [3_998, 3_999, 4_000, 130_000])
+def test_a_numeric_may_have_more_digits_than_pythons_int_takes(sign: bytes, zeros: int) -> None:
+    """A row that ended the daemon did so again at each start."""
+    raw, number = sign + b"1" + b"0" * zeros + b"7.25", (10 ** (zeros + 3) + 725) * (-1 if sign else 1)
+    shown = []
+    for mode in ("precise", "string", "double"):
+        encoded = Encoded(column("a", INT4, in_key=True), column("b", NUMERIC), decimal=mode)
+        encoded.insert(b"1", raw)
+        shown += [event["after"]["b"] for event in encoded.events()]
+    assert shown[0]["scale"] == 2
+    assert int.from_bytes(b64decode(shown[0]["value"]), "big", signed=True) == number
+    assert shown[1:] == [raw.decode(), "-Infinity" if sign else "Infinity"]
+
+
+@pytest.mark.parametrize("wrong", [b"", b"-", b".", b"1.2.3", b"--1", b"1-", b"1_0", b" 1"])
+@pytest.mark.parametrize("mode", ["precise", "string", "double"])
+def test_what_is_no_number_is_refused(wrong: bytes, mode: str) -> None:
+    with pytest.raises(DecodeError, match="numeric"):
+        Encoded(column("a", NUMERIC), decimal=mode).insert(wrong)
 
 
 def test_text_that_is_no_utf8_is_escaped_and_the_event_is_still_json() -> None:
