@@ -19,6 +19,7 @@ from librt.strings import read_i32_be
 from mypy_extensions import i64
 
 from cdcd.avro.codecs.lookup import TypeOptions, codecs_for
+from cdcd.avro.codecs.text_encoding import escaped
 from cdcd.avro.key_encoder import KeyField, first_field, text_of
 from cdcd.outbox.message_content import fields_of
 from cdcd.outbox.outbox_rules import OutboxRules
@@ -163,7 +164,10 @@ class OutboxRows(RelationChanges):
         """Publish nothing: a snapshot that goes on after a kill has rows twice."""
 
     def _value(self, frame: bytes, at: i64, field: KeyField) -> bytes | None:
-        """The bytes of a bytea, or PostgreSQL's text of another value, in UTF-8; None for null."""
+        """The bytes of a bytea, or PostgreSQL's text of another value, in UTF-8; None for null.
+
+        Bytes that are not UTF-8 are escaped, as a UTF8 database may have some: in both modes of the server.
+        """
         at = column_at(frame, at, field.index)
         kind: i64 = frame[at]
         if kind != BINARY and kind != TEXT:
@@ -171,7 +175,7 @@ class OutboxRows(RelationChanges):
         size = i64(read_i32_be(frame, at + 1))
         at += 5
         if not self._is_bytea[field.index]:
-            return text_of(field, kind, frame, at, size).encode()
+            return escaped(text_of(field, kind, frame, at, size)).encode()
         raw = frame[at : at + size]
         return raw if kind == BINARY else bytes.fromhex(raw[2:].decode())
 

@@ -75,6 +75,14 @@ def test_an_insert_is_a_record_of_its_aggregate_in_both_modes_of_the_server(
     assert encoded.records() == {("", "outbox.Order"): [{"key": b"42", "value": value, "headers": HEADERS}]}
 
 
+@pytest.mark.parametrize("payload", [b"caf\xe9 \\", Binary(b"caf\xe9 \\")])
+def test_bytes_that_are_no_utf8_are_escaped_in_both_modes(payload: Any) -> None:
+    encoded = Encoded(TEXT)
+    encoded.insert([*ROW, payload])
+    [[record]] = encoded.records().values()
+    assert record["value"] == rb"caf\xe9 \\"
+
+
 def test_a_payload_of_null_is_a_record_without_a_value_and_a_column_of_null_no_header() -> None:
     encoded = Encoded()
     encoded.insert([*ROW[:4], None, None])
