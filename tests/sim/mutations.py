@@ -64,8 +64,8 @@ _MUTATIONS = (
         "park events without their headers",
         "cdcd.sink.parking.wire_format",
         """
-        -            if number == 0 and "headers" in message:
-        +            if number > 0 and "headers" in message:
+        -        part["headers"] = headers
+        +        pass
         """,
     ),
     Mutation(

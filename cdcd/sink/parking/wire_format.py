@@ -6,7 +6,8 @@ After: `kafka.parked_reader` reads the records back, and `publisher` publishes t
 The format, stable since version 1, is one JSON object a record under the key `{slot}/{schema}.{table}`, with names
 encoded as in a topic's name. It holds the table, the op, the reason, and the event's key and value in base64, as they
 would stand on the table's own topic. A value that is too large for the table's topic would be too large for this one.
-So a value comes in parts: one record for each part, one after the other.
+So a value comes in parts: one record for each part, one after the other. In version 2 so do the key and the headers,
+because whoever may write a row chooses how large they are; an event that needs no parts of these is of version 1.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from typing import Any, Final
 from mypy_extensions import u8
 
 from cdcd.errors import GapError
-from cdcd.sink.batches import Message, TableBatch, message_bytes
+from cdcd.sink.batches import Message, TableBatch
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 PART_BYTES: Final = 600_000
-"""Bytes of a value in one record: 800,000 in base64, which every topic takes."""
+"""Bytes of an event in one record: 800,000 in base64, which every topic takes."""
 
 PIECE_BYTES: Final = 4_000_000
 PIECE_RECORDS: Final = 500
@@ -51,29 +52,45 @@ class ParkedEvent:
 def records(key: bytes, reason: str, batch: TableBatch, part_bytes: int = PART_BYTES) -> Iterator[Message]:
     """Yield the records of the parked topic, all under `key`, that hold a table's batch in its order.
 
-    A record holds at most `part_bytes` of a key, of headers and a value, unless key and headers alone are larger.
+    A record holds at most `part_bytes` of a key, headers and a value.
     """
     everywhere = set(batch.everywhere)
-    head = {"version": VERSION, "schema": batch.schema, "table": batch.name, "reason": reason[:REASON_MAX]}
+    head = {"schema": batch.schema, "table": batch.name, "reason": reason[:REASON_MAX]}
     for index, (message, op) in enumerate(zip(batch.messages, batch.ops.getvalue(), strict=True)):
-        key_of_event, value = message.get("key"), message["value"]
-        # The first part is shorter by the key: an index holds a key of half a megabyte, if it can be compressed. A
-        # header may hold a key, too.
-        second = max(part_bytes - (message_bytes(message) - len(value or b"")), 1)
-        starts = [0, *range(second, len(value or b""), part_bytes)]
+        of_head = len(message.get("key") or b"") + sum(len(header) for _, header in message.get("headers", ()))
+        size = of_head + len(message["value"] or b"")
+        starts = [0, *range(part_bytes, size, part_bytes)]
         for number, (start, end) in enumerate(pairwise([*starts, None])):
-            document: dict[str, Any] = {
+            document = {
+                "version": 1 if of_head < part_bytes else VERSION,
                 **head,
                 "op": op,
                 "everywhere": index in everywhere,
                 "part": number + 1,
                 "parts": len(starts),
-                "key": _text(key_of_event if number == 0 else None),
-                "value": None if value is None else _text(value[start:end]),
+                **_part(message, start, end),
             }
-            if number == 0 and "headers" in message:
-                document["headers"] = {name: _text(header) for name, header in message["headers"]}
             yield {"key": key, "value": json.dumps(document, ensure_ascii=False).encode()}
+
+
+def _part(message: Message, start: int, end: int | None) -> dict[str, Any]:
+    """What lies between two bytes of the key, the headers and the value, one behind the other; None: up to the last."""
+    begin = 0
+
+    def piece(data: bytes | None) -> str | None:
+        nonlocal begin
+        if data is None:
+            return None
+        of_field, begin = begin, begin + len(data)
+        is_inside = (end is None or of_field < end) and (of_field >= start or begin > start)
+        return _text(data[max(start - of_field, 0) : None if end is None else end - of_field]) if is_inside else None
+
+    part: dict[str, Any] = {"key": piece(message.get("key"))}
+    headers = {name: piece(header) for name, header in message.get("headers", ())}
+    part["value"] = piece(message["value"])
+    if headers := {name: header for name, header in headers.items() if header is not None}:
+        part["headers"] = headers
+    return part
 
 
 def pieces(messages: Iterator[Message]) -> Iterator[list[Message]]:
@@ -121,8 +138,8 @@ class PartAssembler:
         """
         try:
             document = json.loads(data)
-            if document["version"] != VERSION:
-                raise ValueError(f"version {document['version']}; this cdcd reads version {VERSION}")
+            if document["version"] not in (1, VERSION):
+                raise ValueError(f"version {document['version']}; this cdcd reads versions up to {VERSION}")
             return self._add(document)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise GapError(
@@ -135,9 +152,12 @@ class PartAssembler:
         if document["part"] != len(self._parts) + 1:
             raise ValueError(f"part {document['part']} comes after {len(self._parts)} parts of an event")
         if document["part"] == 1:
-            self._key = _data(document["key"])
-            found = document.get("headers", {})
-            self._headers = {str(name): _data(header) or b"" for name, header in found.items()}
+            self._key, self._headers = None, {}
+        key = _data(document["key"])
+        if key is not None:
+            self._key = (self._key or b"") + key
+        for name, header in document.get("headers", {}).items():
+            self._headers[name] = self._headers.get(name, b"") + (_data(header) or b"")
         value = _data(document["value"])
         self._parts.append(value or b"")
         if document["part"] < document["parts"]:
