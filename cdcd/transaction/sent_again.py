@@ -14,7 +14,8 @@ server sends again everything from the confirmed LSN on. So:
 1. The last published transaction must come again: the same commit LSN, the same commit time. It had rows: PostgreSQL
    15 and later leaves out a transaction without rows, but not if it streamed it while it was in progress.
 2. After it, up to the position of the last slot record, no transaction has rows, truncates or messages: the record says
-   that there was nothing to publish. Changes of the table of requests do not count: they are published nowhere.
+   that there was nothing to publish. Changes that need not be events do not count, such as those of the table of
+   requests, or a delete of an outbox.
 
 A logical message outside of transactions has no commit time: its position is not aligned, and its time is not compared.
 """
@@ -35,9 +36,9 @@ _ALIGNMENT: Final[i64] = 8
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 HINT: Final = (
-    "If source.publication, source.messages, source.origin or source.two_phase was changed, put it back until the "
-    "daemon has caught up once. Otherwise the server was restored to an earlier state: some published rows are not in "
-    "the database any more; run: cdcd adopt"
+    "If a setting of what is published was changed, in source, outbox, row or debezium, put it back until the daemon "
+    "has caught up once. Otherwise the server was restored to an earlier state: some published rows are not in the "
+    "database any more; run: cdcd adopt"
 )
 
 
