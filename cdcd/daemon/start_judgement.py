@@ -62,7 +62,7 @@ class StartJudgement:
             return True
         tables = self._ask_columns(session, settings.source.publication)
         self.accept(column_rules.judge(rules, tables, binary=settings.source.binary))
-        self.accept(outbox.judge(settings.outbox.rules, tables))
+        self.accept(outbox.judge(settings.outbox.rules, tables, rules))
         return column_rules.in_binary_mode(rules, tables)
 
     def accept(self, findings: Iterable[Finding]) -> None:

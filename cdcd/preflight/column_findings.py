@@ -31,4 +31,4 @@ def findings(settings: Settings, facts: PostgresFacts) -> Iterator[Finding]:
             yield from flat_rows.judge(modes.rows, columns, facts.identities)
         if not is_own:
             yield from lost_values.judge(modes, columns, types, rules)
-        yield from outbox.judge(settings.outbox.rules, columns)
+        yield from outbox.judge(settings.outbox.rules, columns, rules)

@@ -49,6 +49,10 @@ class ColumnRule:
         """Whether it says which columns are published."""
         return bool(self.include or self.exclude)
 
+    def leaves_out(self, column: str) -> bool:
+        """Whether a column of the tables is not published."""
+        return column not in self.include if self.include else column in self.exclude
+
     @property
     def names(self) -> frozenset[str]:
         """Every column that it leaves out or masks, or names so that others are left out."""
@@ -91,10 +95,7 @@ class ColumnRules:
         left_out = 0
         for index, column in enumerate(message.columns):
             mask = None if masking is None else masking.masks.get(column.name)
-            is_left_out = selecting is not None and (
-                column.name not in selecting.include if selecting.include else column.name in selecting.exclude
-            )
-            if is_left_out:
+            if selecting is not None and selecting.leaves_out(column.name):
                 columns.append(MaskedColumn(column.name, column.type_oid, index, -1, None))
                 left_out += 1
             elif mask is not None:
