@@ -203,7 +203,8 @@ def parsed(digits: bytes) -> int:
     if len(digits) <= _DIGITS_AT_ONCE:
         return int(digits)
     half = len(digits) // 2
-    return parsed(digits[:-half]) * 10**half + parsed(digits[-half:])
+    scale: int = 10**half
+    return parsed(digits[:-half]) * scale + parsed(digits[-half:])
 
 
 def write_unscaled(out: BytesWriter, n: int) -> None:
