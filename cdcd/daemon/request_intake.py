@@ -66,6 +66,8 @@ class RequestIntake:
             try:
                 request = read_request(row)
                 gives_up = request.action == DISCARD and request.table in self._parked()
+                if request.is_about_a_topic_alone and request.table not in self._parked():
+                    raise ValueError("no topic of this name is parked")
                 if request.needs_published_table and request.table not in published and not gives_up:
                     raise ValueError("the publication does not have this table")
                 if request.action == STOP:

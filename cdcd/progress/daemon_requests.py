@@ -62,6 +62,11 @@ class Request:
         return self.wants_snapshot or self.action in (REPAIR, STOP)
 
     @property
+    def is_about_a_topic_alone(self) -> bool:
+        """It is about a topic of the outbox, which has no table."""
+        return not self.table[0] and self.table not in (MESSAGES, ALL_TABLES)
+
+    @property
     def pauses_snapshots(self) -> bool | None:
         """Whether the snapshots are paused from here on; None if it says nothing of that."""
         return self.action == PAUSE if self.action in (PAUSE, RESUME) else None

@@ -716,7 +716,7 @@ _MUTATIONS = (
         "leave deferred what was deferred",
         "cdcd.sink.parking.state",
         """
-        -            if each.state == DONE and isinstance(known, DeferredTable):
+        -            if each.has_ended and isinstance(known, DeferredTable):
         -                self._tables[each.schema, each.table] = replace(known, is_replaying=True)
         """,
         scene="SnapshotsUnderFaults",

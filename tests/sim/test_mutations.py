@@ -20,6 +20,14 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_an_edit_fits_its_module(name: str) -> None:
+    mutation = MUTATIONS[name]
+    home = SOURCES if mutation.module.startswith("cdcd.") else MUTANT.parents[1]  # some are about the world itself
+    module = home.joinpath(*mutation.module.split(".")).with_suffix(".py")
+    assert module.read_text().count(mutation.before) == 1
+
+
 @pytest.mark.in_turns(3)
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_a_bug_is_caught(name: str) -> None:
