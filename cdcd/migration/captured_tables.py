@@ -1,12 +1,14 @@
 """Which tables a Debezium connector captures, by its lists of regular expressions. Pure.
 
 Before: `connector_file` has the options. After: `handover` compares them with the publication.
-Source: Debezium 3.7, `RelationalTableFilters`; Java, `java.util.regex.Pattern`.
+Source: Debezium 3.7, `RelationalTableFilters`; Java, `java.util.regex.Pattern`: without more flags it takes the letters
+of ASCII alone for words, and for letters in two cases.
 """
 
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping
 
 from cdcd.errors import SettingsError
@@ -37,10 +39,12 @@ def _expressions(options: Mapping[str, str], option: str) -> list[re.Pattern[str
     found = []
     for each in split_list(options.get(option, "")):
         try:
-            found.append(re.compile(each, re.IGNORECASE))
-        except re.error:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", FutureWarning)  # Java has sets of sets, which Python reads otherwise
+                found.append(re.compile(each, re.IGNORECASE | re.ASCII))
+        except (re.error, FutureWarning, OverflowError, RecursionError):
             raise SettingsError(
-                f"{option} has a regular expression that cdcd does not understand: {each}",
+                f"{option} has a regular expression that cdcd does not understand: {each[:200]}",
                 "Write it in another way in the file that the command reads: names are enough",
                 code="arguments-invalid",
             ) from None

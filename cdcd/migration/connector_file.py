@@ -36,6 +36,10 @@ def read_connector(path: str) -> dict[str, str]:
     if len(content) > SIZE_MAX:
         raise _unreadable(path, f"it has more than {SIZE_MAX >> 20} MiB")
     options = _of_json(path, text) if text.lstrip()[:1] == "{" else of_properties(text)
+    try:
+        options = {_joined(name): _joined(value) for name, value in options.items()}
+    except UnicodeDecodeError:
+        raise _unreadable(path, "it has one half of a character") from None
     found = options.get("connector.class")
     if not options:
         raise _unreadable(path, "it has no options")
@@ -82,10 +86,15 @@ def _unescaped(text: str) -> str:
     )
 
 
+def _joined(text: str) -> str:
+    """The text with whole characters: an escape is one of UTF-16, so some characters have two."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16")
+
+
 def _of_json(path: str, text: str) -> dict[str, str]:
     try:
         document: Any = json.loads(text)
-    except (json.JSONDecodeError, RecursionError):
+    except (ValueError, RecursionError):  # a number of too many digits is no JSONDecodeError
         raise _unreadable(path, "it is not JSON") from None
     if isinstance(document.get("config"), dict):  # as the connector is made by; else as its config is shown
         document = document["config"]

@@ -19,6 +19,8 @@ from cdcd.source.table_selection import TablePattern
 
 PATTERNS_MAX: Final = 1_000
 """Alternatives of one expression."""
+PATTERN_SIZE_MAX: Final = 1_000
+"""Characters of one pattern: more than any three names have."""
 
 _ANY: Final = (r".*", r".+", r"[^.]*", r"[^.]+", r"[^\.]*", r"[^\.]+", r"\w*", r"\w+")
 """Any name, or the rest of a name."""
@@ -84,7 +86,10 @@ def expand(expression: str) -> list[str] | None:
     text = expression.removeprefix("^")
     if text.endswith("$") and not text.endswith("\\$"):
         text = text[:-1]
-    result = _alternatives(text, 0)
+    try:
+        result = _alternatives(text, 0)
+    except RecursionError:  # groups in groups
+        return None
     if result is None or result[1] != len(text):
         return None
     return result[0]
@@ -113,8 +118,10 @@ def _sequence(text: str, at: int) -> tuple[list[str], int] | None:
         if part is None:
             return None
         pieces, at = part
+        if len(found) * len(pieces) > PATTERNS_MAX or text[at : at + 1] in (*_QUANTIFIERS,):
+            return None
         found = [before + piece for before in found for piece in pieces]
-        if len(found) > PATTERNS_MAX or text[at : at + 1] in (*_QUANTIFIERS,):
+        if max(map(len, found)) > PATTERN_SIZE_MAX:
             return None
     return found, at
 

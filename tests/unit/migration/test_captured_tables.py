@@ -24,6 +24,17 @@ def test_the_lists_say_which_tables_are_captured(options: dict[str, str], captur
     assert {f"{schema}.{name}" for schema, name in tables if found.has(schema, name)} == captured
 
 
-def test_an_expression_that_python_does_not_know_is_named() -> None:
+def test_letters_beyond_ascii_are_words_and_have_two_cases_for_no_expression_of_java() -> None:
+    tables = CapturedTables({"table.include.list": r"public\.t_\w+,public\.größe"})
+    assert tables.has("public", "t_e")
+    assert not tables.has("public", "t_é")
+    assert tables.has("PUBLIC", "größe")
+    assert not tables.has("public", "GRÖßE")
+
+
+@pytest.mark.parametrize(
+    "expression", ["public\\.(a", "[a-z&&[^b]]", "a{99999999999999999999}", "(" * 5_000 + "a" + ")" * 5_000]
+)
+def test_an_expression_that_python_does_not_know_or_reads_otherwise_is_named(expression: str) -> None:
     with pytest.raises(SettingsError, match=r"table\.include\.list has a regular expression"):
-        CapturedTables({"table.include.list": "public\\.(a"})
+        CapturedTables({"table.include.list": expression})

@@ -52,6 +52,7 @@ def test_json_is_a_connector_or_its_configuration(tmp_path: Path, document: obje
     [
         b'{"config": ', b"\xff", b"", b"{}", b'{"a": {"password": "hidden"}}', b"[" * 50_000, b"x" * (SIZE_MAX + 1),
         b"connector.class=io.debezium.connector.mysql.MySqlConnector", b'{"a": ' + b"[" * 50_000,
+        b'{"a": ' + b"1" * 5_000 + b"}", rb'{"a": "\ud800"}', rb"a=\ud800",
     ],
 )  # fmt: skip
 def test_what_is_no_configuration_is_refused_without_a_value(tmp_path: Path, content: bytes) -> None:
@@ -63,6 +64,12 @@ def test_what_is_no_configuration_is_refused_without_a_value(tmp_path: Path, con
     with pytest.raises(SettingsError) as refused:
         read_connector(str(path))
     assert "hidden" not in str(refused.value)
+
+
+def test_a_character_of_two_escapes_is_one(tmp_path: Path) -> None:
+    path = tmp_path / "connector"
+    path.write_bytes(rb"a=\ud83d\ude00")
+    assert read_connector(str(path)) == {"a": "\U0001f600"}
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

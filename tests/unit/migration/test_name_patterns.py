@@ -44,6 +44,8 @@ from cdcd.migration.name_patterns import (
         ("a.b.c", None),
         (r"public\.", None),
         ("(a|b|c|d)" * 6 + r"\.x", None),
+        ("(" * 5_000 + "public.a" + ")" * 5_000, None),
+        ("(" + "|".join("a" * 999) + ")" + "x" * 500_000, None),
     ],
 )
 def test_expressions_for_tables_become_patterns_or_none(text: str, patterns: list[str] | None) -> None:
