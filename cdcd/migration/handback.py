@@ -56,8 +56,10 @@ def connector_offset(settings: Settings, clients: Clients) -> dict[str, Any]:
     waiting = unpublished(last, found.values())
     if waiting:
         raise RequestRejected(
-            f"the topics lack events of {', '.join(waiting[:3])}: a snapshot runs, or the table is parked",
-            "Start the daemon again, and let it finish; cdcd unpark lists what is parked",
+            f"the topics lack events of {', '.join(waiting[:3])}: a snapshot runs, or was stopped, or the "
+            "table is parked",
+            "Start the daemon again, and let it finish; cdcd snapshot TABLE begins a stopped one again; cdcd unpark "
+            "lists what is parked",
             code="table-parked",
         )
     lsn = last.server_lsn

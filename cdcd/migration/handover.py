@@ -29,7 +29,15 @@ from cdcd.daemon.publication_setup import PublicationSetup
 from cdcd.daemon.wiring import ServerConnection, StreamResources, assemble
 from cdcd.lsn import format_lsn
 from cdcd.migration.held_slot import STATUS_S, HeldSlot
-from cdcd.migration.likeness import Table, check_copied, check_messages, check_names, check_quiet, check_tables
+from cdcd.migration.likeness import (
+    Table,
+    check_copied,
+    check_finished,
+    check_messages,
+    check_names,
+    check_quiet,
+    check_tables,
+)
 from cdcd.migration.published_change import change_reader
 from cdcd.migration.seam import Seam
 from cdcd.migration.topic_tails import read_tails
@@ -100,16 +108,24 @@ class Handover:
             assert taken is not None, "nothing stops it"
             # Only now, because to take over ends what a take-over that was killed has left open.
             changes = change_reader(settings)
-            found = read_tails(kafka, [names.topic(*each) for each in tables], lsn, changes, held.answer)
-            takes_snapshots = settings.snapshot.mode != "never"
-            if takes_snapshots:
+            found = read_tails(
+                kafka,
+                [names.topic(*each) for each in tables],
+                lsn,
+                changes,
+                held.answer,
+                has_truncates=settings.debezium.truncates,
+            )
+            check_finished(taken.snapshots, tables)
+            taking = settings.snapshot_rules()
+            if taking.takes_any:
                 check_copied(found)
             server = ServerConnection(
                 stream, session, clients.catalog(session), held.server.system_id, lsn, "off", STATUS_S, 0
             )
             parts = assemble(settings, clients, server, taken, stack, lambda: None, lambda: False, lambda _, __: None)
             parts.registry_wait.turn = held.wait
-            copied = self._copied(tables, incarnations, lsn) if takes_snapshots else []
+            copied = self._copied([each for each in tables if taking.takes(*each)], incarnations, lsn)
             seam = Seam(found, lsn, names.topic, changes)
             taken.publisher.begin_migration(lsn, copied, clients.monotonic_s())
             self._publish(parts, seam, held)

@@ -6,14 +6,16 @@ Before: `handover` knows the published tables, and what the topics end in. After
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from cdcd.errors import RequestRejected
 from cdcd.migration.topic_tails import TopicTails
+from cdcd.progress.snapshot_records import DONE, TableSnapshot
 from cdcd.sink.kafka.cluster import KafkaCluster
 from cdcd.sink.publisher import Publisher
 from cdcd.sink.topics import TopicNames
+from cdcd.source.table_selection import qualified_name
 
 Table = tuple[str, str]
 
@@ -68,6 +70,24 @@ def check_copied(found: TopicTails) -> None:
             "Start the connector again, and stop it once it streams; or drop its slot, and let cdcd begin with a "
             "snapshot under another sink.prefix",
             code="connector-unfinished",
+        )
+
+
+def check_finished(snapshots: Mapping[str, TableSnapshot], tables: Collection[Table]) -> None:
+    """Raise RequestRejected if cdcd has had the slot before, and has not finished the snapshot of one of `tables`.
+
+    cdcd gives no slot back then, so no connector has streamed since: what is left to copy must not be forgotten.
+    """
+    left = sorted(
+        qualified_name(each.schema, each.table)
+        for each in snapshots.values()
+        if each.state != DONE and (each.schema, each.table) in tables
+    )
+    if left:
+        raise RequestRejected(
+            f"cdcd has the slot already, and has not finished the snapshot of {', '.join(left[:3])}",
+            "Run: cdcd run. If a connector has streamed since, let cdcd begin under another sink.prefix",
+            code="connector-differs",
         )
 
 

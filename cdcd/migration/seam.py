@@ -9,17 +9,20 @@ and including this change, and published from there on. The slot must send this 
 settings, the tables or the server are not the connector's, and nothing may be published.
 
 Rows without a key go to any partition: each is left out as often as it is there. A truncate goes to every partition,
-and the connector writes it to one: it is left out while a partition of its topic still waits for its last change.
+and the connector writes it to one: it is left out if it is on any. If it is on none, and later events of the table are
+published, then nothing can bring it before them. And if events are on other partitions than those where their keys
+belong now, then nothing tells which others are there. In both cases the connector has to go on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from cdcd.errors import GapError
 from cdcd.lsn import format_lsn
-from cdcd.migration.published_change import Change, ChangeReader
-from cdcd.migration.topic_tails import Tail, TopicTails
+from cdcd.migration.published_change import ChangeReader
+from cdcd.migration.topic_tails import TopicTails, identity
 from cdcd.sink.batches import Batch, TableBatch
 from cdcd.sink.partitioner import partition_for
 
@@ -39,22 +42,26 @@ class Seam:
             place: tail for place, tail in found.tails.items() if tail.key is not None or tail.change.op == "t"
         }
         """The last changes that the slot has not sent again yet."""
+        self._unfit = ""
+        """Why no position is a seam, whatever follows."""
         self.left_out = 0
         """Events that were published already."""
         self.published = 0
         """Events that were not."""
-
-    @property
-    def is_known(self) -> bool:
-        """Whether changes are published beyond the slot's position: then the slot must send them again."""
-        return self._found.last_commit >= self._confirmed_lsn
 
     def is_over(self, end_lsn: int) -> bool:
         """Whether no later transaction than one that ends at `end_lsn` can be published in part."""
         return end_lsn > self._found.last_commit
 
     def check(self) -> None:
-        """Raise GapError if a change that is published has not come from the slot."""
+        """Raise GapError if a change that is published has not come from the slot, or if there is no seam."""
+        if self._unfit:
+            raise GapError(
+                self._unfit,
+                "Start the connector again, and stop it once the slot's confirmed_flush_lsn has passed that. Nothing "
+                "was published",
+                code="events-unmatched",
+            )
         for (topic, partition), tail in self._waiting.items():
             if tail.change.last_commit >= self._confirmed_lsn:
                 raise GapError(
@@ -103,27 +110,48 @@ class Seam:
 
     def _is_new(self, topic: str, partition: int, key: bytes, value: bytes) -> tuple[bool, bool]:
         """Whether an event is behind the last one of its partition; and whether it is that one and has no tombstone."""
-        tail = self._waiting.get((topic, partition))
-        if tail is None:
+        place = topic, partition
+        tail, misplaced = self._waiting.get(place), self._found.misplaced.get(topic, ())
+        if tail is None and not misplaced:
             return True, False
         change, _ = self._changes.read(value, topic)
         assert change is not None
-        if tail.change.last_commit < self._confirmed_lsn and change.xid != tail.change.xid:
-            del self._waiting[topic, partition]  # the slot had confirmed it
+        found = identity(change, key)
+        if found in misplaced:
+            self._unfit = self._unfit or (
+                f"the change at {format_lsn(change.lsn)} (xid {change.xid}) is not on the partition of {topic} that "
+                "its key has now: the topic got more partitions, or the connector's producer another partitioner"
+            )
+        if tail is None:
             return True, False
-        if not _is_same(change, key, tail):
+        if tail.change.last_commit < self._confirmed_lsn and change.xid != tail.change.xid:
+            del self._waiting[place]  # the slot had confirmed it
+            return True, False
+        if found != tail.identity:
             return False, False
-        del self._waiting[topic, partition]
+        if tail.times > 1:
+            self._waiting[place] = replace(tail, times=tail.times - 1)
+            return False, False
+        del self._waiting[place]
         return False, not tail.has_tombstone
 
     def _is_new_truncate(self, topic: str, value: bytes) -> bool:
-        waiting = [(place, tail) for place, tail in self._waiting.items() if place[0] == topic]
-        if waiting:
-            change, _ = self._changes.read(value, topic)
-            for place, tail in waiting:
-                if change is not None and _is_same(change, None, tail):
+        change, _ = self._changes.read(value, topic)
+        assert change is not None
+        waiting = {place: tail for place, tail in self._waiting.items() if place[0] == topic}
+        if (change.xid, change.lsn) in self._found.truncates.get(topic, ()):
+            for place, tail in waiting.items():
+                if tail.identity == identity(change, None):
                     del self._waiting[place]
-        return not waiting
+            return False
+        # It locks the table: other changes lie before it or behind it, also in the order of the commits.
+        later = [tail.change.lsn for tail in waiting.values()]
+        later += [lsn for (_, lsn, *_), times in self._found.keyless.get(topic, {}).items() if times > 0]
+        if max(later, default=0) > change.lsn:
+            self._unfit = self._unfit or (
+                f"the truncate at {format_lsn(change.lsn)} (xid {change.xid}) is not on {topic}, and later changes are"
+            )
+        return True
 
     def _is_new_row(self, topic: str, value: bytes) -> bool:
         rows = self._found.keyless.get(topic)
@@ -135,11 +163,6 @@ class Seam:
             return True
         rows[change.identity] -= 1
         return False
-
-
-def _is_same(change: Change, key: bytes | None, tail: Tail) -> bool:
-    of_tail = tail.change
-    return (change.xid, change.lsn, change.op, key) == (of_tail.xid, of_tail.lsn, of_tail.op, tail.key)
 
 
 def _keep(table: TableBatch, kept: set[int]) -> None:

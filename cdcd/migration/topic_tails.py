@@ -5,19 +5,24 @@ After: `seam` leaves out what is published already.
 Source: Debezium 3.7, the field `source` of its events.
 
 Each partition has a beginning of what the connector had to publish there: its producer keeps the order of a partition.
-Rows without a key go to any partition. So of a topic of such rows, all changes are read that the slot may send again.
+Rows without a key go to any partition, and so do truncates. So of a topic that has such events, all changes are read
+that the slot may send again. So they are, too, if a partition was never written to: it may have been added since.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeAlias
 
 from cdcd.migration.published_change import Change, ChangeReader, Row
 from cdcd.sink.interfaces import PartitionReader
 from cdcd.sink.kafka.cluster import KafkaCluster
+from cdcd.sink.partitioner import partition_for
+
+Keyed: TypeAlias = "tuple[int, int, str, bytes | None]"
+"""A change: xid, LSN, op and key. The rows of one COPY have one LSN, so those that share a key are the same here."""
 
 _FIRST_WINDOW: Final = 16
 _GROWTH: Final = 8
@@ -32,6 +37,18 @@ class Tail:
     key: bytes | None
     has_tombstone: bool
     """Its tombstone follows it."""
+    times: int = 1
+    """How often it is there, by its identity."""
+
+    @property
+    def identity(self) -> Keyed:
+        """What tells it from others."""
+        return identity(self.change, self.key)
+
+
+def identity(change: Change, key: bytes | None) -> Keyed:
+    """What tells a change with this key from others."""
+    return change.xid, change.lsn, change.op, key
 
 
 @dataclass
@@ -44,24 +61,42 @@ class TopicTails:
     """By topic and partition. One without a streamed change has none."""
     keyless: dict[str, Counter[Row]] = field(default_factory=dict)
     """By topic, the changes of tables without a key that the slot may send again, with how often they are there."""
+    has_truncates: bool = False
+    """The connector publishes truncates."""
+    truncates: dict[str, set[tuple[int, int]]] = field(default_factory=dict)
+    """By topic, xid and LSN of the truncates that the slot may send again."""
+    misplaced: dict[str, set[Keyed]] = field(default_factory=dict)
+    """By topic, changes with a key that would go to another partition now."""
     is_copied: bool = False
     """The connector's snapshot is finished: a change follows it, or its last row is there."""
 
     def note(self, topic: str, partition: int, changes: Iterable[Tail], confirmed_lsn: int) -> None:
         """Note what a partition ends in: its `changes`, the last one first, as far as they are needed."""
-        earlier = -1
+        ends, place, earlier = self.ends[topic], (topic, partition), -1
+        needs_all = self.has_truncates or 0 in ends
         for tail in changes:
             change = tail.change
-            self.tails.setdefault((topic, partition), tail)
+            last = self.tails.setdefault(place, replace(tail, times=0))
+            if tail.identity == last.identity:
+                self.tails[place] = replace(last, times=last.times + 1)
             if change.last_commit < confirmed_lsn:
                 # The slot may still send the first of these transactions again.
                 if earlier not in (-1, change.last_commit):
                     break
                 earlier = change.last_commit
-            if tail.key is not None:
+            if tail.key is None:
+                self._note_without_key(topic, change)
+                continue
+            if not needs_all and (change.xid, change.lsn) != (last.change.xid, last.change.lsn):
                 break
-            if change.op != "t":
-                self.keyless.setdefault(topic, Counter())[change.identity] += 1
+            if partition_for(tail.key, len(ends)) != partition:
+                self.misplaced.setdefault(topic, set()).add(tail.identity)
+
+    def _note_without_key(self, topic: str, change: Change) -> None:
+        if change.op == "t":
+            self.truncates.setdefault(topic, set()).add((change.xid, change.lsn))
+        else:
+            self.keyless.setdefault(topic, Counter())[change.identity] += 1
 
     def has_grown(self, ends: Mapping[str, Sequence[int]], written: Mapping[tuple[str, int], int]) -> str:
         """The first topic that has other records by now than before and those `written`; empty if there is none.
@@ -86,28 +121,32 @@ def read_tails(
     confirmed_lsn: int,
     changes: ChangeReader,
     meanwhile: Callable[[], None],
+    *,
+    has_truncates: bool,
 ) -> TopicTails:
     """Read the ends of those `topics` that exist. The slot sends again what commits from `confirmed_lsn` on.
 
-    `meanwhile` is called between two partitions. It waits for open transactions, which hide what was written behind
-    their first record. Raises as ChangeReader and as Kafka's readers do.
+    `meanwhile` is called between two reads. It waits for open transactions, which hide what was written behind their
+    first record. `has_truncates`: as the attribute. Raises as ChangeReader and as Kafka's readers do.
     """
     there = kafka.admin.partitions(list(topics))
-    found = TopicTails(kafka.admin.end_offsets(there) if there else {})
+    found = TopicTails(kafka.admin.end_offsets(there) if there else {}, has_truncates=has_truncates)
     written = [(name, at) for name, ends in sorted(found.ends.items()) for at, end in enumerate(ends) if end]
     for topic, partition in written:
-        meanwhile()
         reader = kafka.range_reader(topic, partition=partition)
-        found.note(topic, partition, _changes(reader, found, changes), confirmed_lsn)
+        found.note(topic, partition, _changes(reader, found, changes, meanwhile), confirmed_lsn)
     return found
 
 
-def _changes(reader: PartitionReader, found: TopicTails, changes: ChangeReader) -> Iterator[Tail]:
+def _changes(
+    reader: PartitionReader, found: TopicTails, changes: ChangeReader, meanwhile: Callable[[], None]
+) -> Iterator[Tail]:
     """Yield the changes of a partition, the last one first."""
     start, end = reader.bounds() or (0, 0)
     window, tombstones = _FIRST_WINDOW, set[bytes | None]()
     with reader.consumer() as consumer:
         while start < end:
+            meanwhile()
             begin = max(start, end - window)
             records = [(each.key(), each.value()) for _, each in reader.read(consumer, begin, end)]
             for key, value in reversed(records):

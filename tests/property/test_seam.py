@@ -10,6 +10,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cdcd.errors import GapError
 from cdcd.migration.published_change import ChangeReader
 from cdcd.migration.seam import Seam
 from cdcd.migration.topic_tails import Tail, TopicTails
@@ -48,17 +49,21 @@ class Row:
 
 
 @st.composite
-def histories(draw: st.DrawFn, *, keyed: bool) -> list[list[Row]]:
+def histories(draw: st.DrawFn, *, keyed: bool, truncates: bool = False) -> list[list[Row]]:
     """Transactions in commit order, whose changes lie between each other in the WAL."""
     made: list[list[Row]] = []
     last_commit = 1_000
+    # A truncate locks the table, so changes of two transactions do not lie between each other then.
     for number in range(draw(st.integers(1, 5))):
         rows: list[Row] = []
-        lsn = last_commit - draw(st.integers(0, 40))  # it may have begun before the last commit
+        lsn = last_commit - (0 if truncates else draw(st.integers(0, 40)))  # it may have begun before the last commit
         for _ in range(draw(st.integers(1, 6))):
             key = draw(st.sampled_from(KEYS)) if keyed else None
             op = draw(st.sampled_from("ccd" if keyed else "c"))
-            same = bool(rows) and rows[-1].op == op and (key is None or rows[-1].key != key) and draw(st.booleans())
+            if truncates and draw(st.integers(0, 3)) == 0:
+                op, key = "t", None
+            # A key of the settings need not be unique, so rows of one COPY may share it.
+            same = bool(rows) and rows[-1].op == op and (op == "c" or rows[-1].key != key) and draw(st.booleans())
             lsn += 0 if same else 10
             rows.append(Row(10 + number, lsn, op, key, last_commit))
         made.append(rows)
@@ -82,7 +87,10 @@ def publish(history: list[list[Row]], seam: Seam, cuts: list[int]) -> list[tuple
         end = history[number + 1][0].last_commit if number + 1 < len(history) else rows[-1].lsn + 1_000
         builder.begin(end - 1, 1)
         for row in rows:
-            builder.add(table, ord(row.op), row.key, row.value)
+            if row.op == "t":
+                builder.add_to_every_partition(table, ord("t"), row.value)
+            else:
+                builder.add(table, ord(row.op), row.key, row.value)
             passed += 1
             if passed in cuts:
                 build()
@@ -92,9 +100,11 @@ def publish(history: list[list[Row]], seam: Seam, cuts: list[int]) -> list[tuple
     return left
 
 
-def found_in(published: dict[int, list[tuple[bytes | None, bytes | None]]], confirmed_lsn: int) -> TopicTails:
+def found_in(
+    published: dict[int, list[tuple[bytes | None, bytes | None]]], confirmed_lsn: int, *, has_truncates: bool = False
+) -> TopicTails:
     """The ends of partitions, as `read_tails` finds them."""
-    found = TopicTails({TOPIC: [len(published[at]) for at in range(PARTITIONS)]})
+    found = TopicTails({TOPIC: [len(published[at]) for at in range(PARTITIONS)]}, has_truncates=has_truncates)
     for partition, records in published.items():
         tombstones = set[Any]()
         changes = []
@@ -150,3 +160,57 @@ def test_without_a_key_every_row_is_there_once(data: st.DataObject) -> None:
     left = publish(history[confirmed:], seam, data.draw(st.lists(st.integers(1, 12))))
     there = Counter(value for records in published.values() for _, value in records)
     assert there + Counter(value for _, value in left) == whole
+
+
+@given(st.data())
+def test_a_truncate_is_there_once_and_before_all_later_events_or_it_is_refused(data: st.DataObject) -> None:
+    history = data.draw(histories(keyed=True, truncates=True))
+    confirmed = data.draw(st.integers(0, len(history) - 1))
+    confirmed_lsn = history[confirmed][0].last_commit + data.draw(st.integers(0, 9))
+    whole: dict[int, list[tuple[bytes | None, bytes | None]]] = {at: [] for at in range(PARTITIONS)}
+    certain = [0] * PARTITIONS
+    for number, rows in enumerate(history):
+        for key, value in [record for row in rows for record in row.records]:
+            at = data.draw(st.integers(0, PARTITIONS - 1)) if key is None else partition_for(key, PARTITIONS)
+            whole[at].append((key, value))
+            if number < confirmed:
+                certain[at] = len(whole[at])
+    published = {
+        at: records[: data.draw(st.integers(certain[at], len(records)))] for at, records in whole.items()
+    }  # fmt: skip
+    found = found_in(published, confirmed_lsn, has_truncates=True)
+    seam = Seam(found, confirmed_lsn, lambda *table: f"shop.{'.'.join(table)}", CHANGES)
+    left = publish(history[confirmed:], seam, data.draw(st.lists(st.integers(1, 12))))
+    try:
+        seam.check()
+    except GapError:
+        return
+    place = {value: number for number, value in enumerate(row.value for rows in history for row in rows)}
+    for partition, records in whole.items():
+        later = [each for each in left if each[0] is None or partition_for(each[0], PARTITIONS) == partition]
+        events = [place[value] for _, value in published[partition] + later if value is not None]
+        assert events == sorted(events)
+        keyed = [each for each in published[partition] + later if each[0] is not None]
+        assert keyed == [each for each in records if each[0] is not None]
+    truncates = Counter(value for records in whole.values() for key, value in records if key is None)
+    there = Counter(value for records in published.values() for key, value in records if key is None)
+    assert there + Counter(value for key, value in left if key is None) == truncates
+
+
+@given(st.data())
+def test_partitions_that_were_added_are_refused_or_harmless(data: st.DataObject) -> None:
+    """The connector has written all to one partition, and there are two by now."""
+    history = data.draw(histories(keyed=True))
+    confirmed = data.draw(st.integers(0, len(history) - 1))
+    confirmed_lsn = history[confirmed][0].last_commit + data.draw(st.integers(0, 9))
+    records = [record for rows in history for row in rows for record in row.records]
+    certain = sum(len(row.records) for rows in history[:confirmed] for row in rows)
+    there = records[: data.draw(st.integers(certain, len(records)))]
+    found = found_in({0: there, 1: []}, confirmed_lsn)
+    seam = Seam(found, confirmed_lsn, lambda *table: f"shop.{'.'.join(table)}", CHANGES)
+    left = publish(history[confirmed:], seam, [])
+    try:
+        seam.check()
+    except GapError:
+        return
+    assert Counter(there + left) == Counter(records)

@@ -31,7 +31,8 @@ _COMMENTS: Final = (
 )
 _OTHER_EVENTS: Final = (
     "transforms", "predicates", "converters", "post.processors", "message.key.columns", "topic.naming.strategy",
-    "sourceinfo.struct.maker", "key.converter", "value.converter",
+    "sourceinfo.struct.maker", "key.converter", "value.converter", "producer.override.partitioner.class",
+    "producer.override.partitioner.ignore.keys",
 )  # fmt: skip
 """Options that make other events, keys or topics, if they have no equal."""
 

@@ -50,10 +50,13 @@ def tail(xid: int, lsn: int, op: str, last_commit: int, key: bytes | None, *, to
     return Tail(Change(xid, lsn, op, last_commit, json.dumps([None, lsn])), key, tombstone)
 
 
-def seam(tails: dict[int, Tail], keyless: list[Change] | None = None) -> Seam:
+def seam(
+    tails: dict[int, Tail], keyless: list[Change] | None = None, truncates: tuple[tuple[int, int], ...] = ()
+) -> Seam:
     found = TopicTails({TOPIC: [9] * PARTITIONS}, {(TOPIC, at): each for at, each in tails.items()})
     if keyless:
         found.keyless[TOPIC] = Counter(each.identity for each in keyless)
+    found.truncates[TOPIC] = set(truncates)
     return Seam(found, CONFIRMED, lambda schema, name: f"shop.{schema}.{name}", CHANGES)
 
 
@@ -126,22 +129,66 @@ def test_rows_without_a_key_are_left_out_as_often_as_they_are_there() -> None:
     cut.check()
 
 
-def test_a_truncate_is_left_out_while_a_partition_waits() -> None:
+def test_a_truncate_is_left_out_if_it_is_on_any_partition() -> None:
     a, _ = KEYS
     batch = batch_of((1, 1100, "c", a), (1, 1101, "t", None), (1, 1102, "c", a), (1, 1103, "t", None))
-    cut = seam({0: tail(1, 1102, "c", 1000, a)})
+    cut = seam({0: tail(1, 1102, "c", 1000, a)}, truncates=((1, 1101),))
     cut.cut(batch)
     assert left(batch) == [(1103, "t")]
     assert [table.everywhere for table in batch.tables] == [[0]]
+    cut.check()
 
 
 def test_a_truncate_may_be_the_last_event_of_a_partition() -> None:
     a, _ = KEYS
     batch = batch_of((1, 1100, "c", a), (1, 1101, "t", None), (1, 1102, "c", a))
-    cut = seam({0: tail(1, 1101, "t", 1000, None)})
+    cut = seam({0: tail(1, 1101, "t", 1000, None)}, truncates=((1, 1101),))
     cut.cut(batch)
     assert left(batch) == [(1102, "c")]
     cut.check()
+
+
+def test_a_truncate_that_the_connector_did_not_see_is_published_whatever_the_partitions_end_in() -> None:
+    a, b = KEYS
+    batch = batch_of((5, 1100, "t", None), (6, 1200, "c", a))
+    cut = seam({0: tail(4, 900, "c", 800, a), 1: tail(3, 700, "u", 600, b)})
+    cut.cut(batch)
+    assert left(batch) == [(1100, "t"), (1200, "c")]
+    cut.check()
+
+
+@pytest.mark.parametrize("keyless", [False, True])
+def test_a_truncate_that_is_lost_before_later_changes_ends_it(keyless: bool) -> None:
+    key = None if keyless else KEYS[0]
+    batch = batch_of((1, 1100, "t", None), (1, 1101, "c", key))
+    rows = [Change(1, 1101, "c", 1000, json.dumps([None, 1101]))] if keyless else None
+    cut = seam({0: tail(1, 1101, "c", 1000, key)}, rows)
+    cut.cut(batch)
+    with pytest.raises(GapError, match=r"the truncate at 0/44C .* is not on shop\.public\.t"):
+        cut.check()
+
+
+def test_rows_of_one_copy_that_share_a_key_are_left_out_as_often_as_they_are_there() -> None:
+    a, _ = KEYS
+    batch = batch_of((1, 1100, "c", a), (1, 1100, "c", a), (1, 1100, "c", a), (2, 1200, "c", a))
+    found = TopicTails({TOPIC: [9] * PARTITIONS})
+    found.note(TOPIC, 0, [tail(1, 1100, "c", 1000, a)] * 2 + [tail(1, 1050, "c", 1000, a)], CONFIRMED)
+    assert found.tails[TOPIC, 0].times == 2
+    cut = Seam(found, CONFIRMED, lambda schema, name: f"shop.{schema}.{name}", CHANGES)
+    cut.cut(batch)
+    assert left(batch) == [(1100, "c"), (1200, "c")]
+    cut.check()
+
+
+def test_a_partition_that_was_added_is_found_before_its_keys_come_a_second_time() -> None:
+    """All events were on one partition; the last one has a key that belongs there still."""
+    a, b = KEYS
+    found = TopicTails({TOPIC: [2, 0]})
+    found.note(TOPIC, 0, [tail(1, 1101, "c", 1000, a), tail(1, 1100, "c", 1000, b)], CONFIRMED)
+    cut = Seam(found, CONFIRMED, lambda schema, name: f"shop.{schema}.{name}", CHANGES)
+    cut.cut(batch_of((1, 1100, "c", b), (1, 1101, "c", a)))
+    with pytest.raises(GapError, match=r"is not on the partition of shop\.public\.t that its key has now"):
+        cut.check()
 
 
 @pytest.mark.parametrize(
