@@ -247,7 +247,9 @@ class SnapshotConnection:
     def _to_cdcd_error(self, sqlstate: str, message: str) -> CdcdError:
         chunk = self.chunk
         what = "the snapshot" if chunk is None else f"the snapshot of {chunk.heap.schema}.{chunk.heap.name}"
-        if sqlstate == "42501":
+        # The rows come, so the table is locked and may be read: a function for one of them has failed.
+        is_of_row = chunk is not None and self._has_begun
+        if sqlstate == "42501" and not is_of_row:
             role = identifier(self._user)
             hint = f"Let the role {role} SELECT the published columns, with USAGE on the schemas"
             if chunk is not None:
@@ -257,11 +259,11 @@ class SnapshotConnection:
             # The rights were there before the first row: the next snapshot leaves the table out.
             kind = RequestRejected if chunk is None else SnapshotGone
             return kind(f"{what} could not be read: {message}", hint, code="select-missing")
-        if dropped_meanwhile(sqlstate, message):
+        if dropped_meanwhile(sqlstate, message) and not is_of_row:
             return SnapshotGone(f"{what} could not be read, because a table was dropped meanwhile: {message}")
         if sqlstate == LOCK_NOT_AVAILABLE:
             return SnapshotGone(f"{what} could not be read, because a table is being altered: {message}")
-        if sqlstate[:2] in ("42", "0A"):
+        if sqlstate[:2] in ("42", "0A") and not is_of_row:
             return SnapshotGone(f"{what} could not be read, because the table was altered meanwhile: {message}")
         if is_passing(sqlstate) or self._pg.status != pq.ConnStatus.OK:
             return unavailable(sqlstate, f"{what} could not be read: {message}")
@@ -332,7 +334,8 @@ def copy_statement(chunk: Chunk, columns: Sequence[sql.Composable], row_filter: 
         # The text comes from the server: pg_get_expr.
         conditions.append(sql.SQL("({})").format(sql.SQL(row_filter)))
     where = sql.SQL(" WHERE {}").format(sql.SQL(" AND ").join(conditions)) if conditions else sql.SQL("")
-    return sql.SQL("COPY (SELECT {} FROM ONLY {}{}) TO STDOUT (FORMAT binary)").format(
+    # Under this name a condition has been tried: `snapshot_conditions`.
+    return sql.SQL("COPY (SELECT {} FROM ONLY {} AS copied{}) TO STDOUT (FORMAT binary)").format(
         sql.SQL(", ").join(columns), sql.Identifier(chunk.heap.schema, chunk.heap.name), where
     )
 

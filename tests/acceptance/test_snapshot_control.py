@@ -101,7 +101,7 @@ def test_a_stopped_snapshot_leaves_the_changes_in_order_and_says_what_the_topic_
 
 @pytest.mark.postgres_versions("newest")
 def test_a_table_is_copied_as_its_entry_says_and_a_broken_condition_is_its_own_trouble(stream: StreamFixture) -> None:
-    names = ("large", "later", "part", "unknown", "failing")
+    names = ("large", "later", "part", "unknown", "failing", "lost")
     for name in names:
         stream.sql(
             f"CREATE TABLE {name} (id int PRIMARY KEY) PARTITION BY RANGE (id)"
@@ -112,14 +112,16 @@ def test_a_table_is_copied_as_its_entry_says_and_a_broken_condition_is_its_own_t
         "CREATE TABLE part_1 PARTITION OF part FOR VALUES FROM (0) TO (50)",
         "CREATE TABLE part_2 PARTITION OF part DEFAULT",
         *(f"INSERT INTO {name} SELECT generate_series(1, 100)" for name in names),
+        "CREATE FUNCTION is_wanted(int) RETURNS boolean LANGUAGE plpgsql AS 'BEGIN RETURN EXISTS (TABLE gone); END'",
         "CREATE PUBLICATION cdcd FOR ALL TABLES WITH (publish_via_partition_root)",
     )
     entries: list[dict[str, object]] = [
         {"match": "public.large", "snapshot": "never"},
         {"match": "public.later", "order": 1},
-        {"match": "public.part", "where": "id % 10 = 0 -- every tenth"},
+        {"match": "public.part", "where": "copied.id % 10 = 0 -- every tenth"},
         {"match": "public.unknown", "where": "nobody = 1"},
         {"match": "public.failing", "where": "100 / (id - 50) < 1000"},
+        {"match": "public.lost", "where": "public.is_wanted(id)"},
     ]
     settings = {
         "source": {"create": True, "tables": ["*.*"]},
@@ -141,7 +143,7 @@ def test_a_table_is_copied_as_its_entry_says_and_a_broken_condition_is_its_own_t
     found = {name: sorted(e.value["after"]["id"] for e in copies if e.topic.endswith(f".{name}")) for name in names}
     assert found["later"] == list(range(1, 101))
     assert found["part"] == list(range(10, 101, 10))
-    assert found["large"] == found["unknown"] == []
+    assert found["large"] == found["unknown"] == found["lost"] == []
     text = daemon.config.read_text()
     daemon.config.write_text(text.replace("nobody = 1", "id < 3").replace("id - 50", "id - 500"))
     daemon.signal(signal.SIGHUP)
