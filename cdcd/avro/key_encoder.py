@@ -9,7 +9,7 @@ Hot path, compiled: a key costs one Python object. A column's value is encoded t
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import final
 
 from librt.strings import BytesWriter, read_i32_be
 from mypy_extensions import i64
@@ -21,13 +21,7 @@ from cdcd.avro.codecs.varint import write_long, write_text
 from cdcd.errors import BUG_HINT, CdcdError, DecodeError
 from cdcd.pgoutput.tuples import BINARY, NULL, TEXT, TOAST_UNCHANGED, column_at, column_size
 from cdcd.transaction.relations import IDENTITY_FULL, IDENTITY_NOTHING, ResolvedRelation
-
-PARTITION_HINT: Final = (
-    "A partition may have a smaller replica identity than its root. Run cdcd check and the SQL it prints. Changes "
-    "already in the WAL lack the key: recreate the slot and take a new snapshot. "
-    "If cdcd check finds no such partition, this is a bug: report it"
-)
-"""The server checks only the columns of the partition's own index for nulls, not those of the root's index."""
+from cdcd.transaction.tuple_checks import PARTITION_HINT
 
 
 @final

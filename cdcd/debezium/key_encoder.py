@@ -15,7 +15,6 @@ from librt.strings import BytesWriter, read_i32_be
 from mypy_extensions import i64, u8
 
 from cdcd.avro.codecs.text_encoding import shown
-from cdcd.avro.key_encoder import PARTITION_HINT
 from cdcd.avro.single_object import MARKER
 from cdcd.debezium.debezium_names import adjusted_field
 from cdcd.debezium.event_writer import EventWriter
@@ -25,6 +24,7 @@ from cdcd.debezium.json_text import quoted
 from cdcd.errors import CdcdError, DecodeError, Unpublishable
 from cdcd.pgoutput.tuples import BINARY, NULL, TEXT, TOAST_UNCHANGED, column_at
 from cdcd.transaction.relations import IDENTITY_FULL, IDENTITY_NOTHING, ResolvedRelation
+from cdcd.transaction.tuple_checks import PARTITION_HINT
 
 
 @final

@@ -102,6 +102,8 @@ class ResolvedRelation:
         """What is done with its frames before a consumer gets them: `masked_changes`. None: nothing."""
         self.has_lost_key = False
         """A mask has taken its key. It is parked, and its events are to be discarded: old rows may name nothing."""
+        self.has_chosen_key = False
+        """Its key is that of the settings: it need not be a part of the primary key."""
         self.key_order = self.key
         """The names of the key's columns, in the order of the index where it is known, else in that of the table."""
 
@@ -313,6 +315,7 @@ class Relations:
             masking,
         )
         relation.has_lost_key = has_key and not key
+        relation.has_chosen_key = is_chosen
         if not is_chosen:
             relation.order_key(self._index(message))
         self._keys[_table(message)] = message.relation_oid, relation.key

@@ -75,3 +75,26 @@ def test_a_key_is_refused_until_each_old_row_has_it_and_a_changed_one_copies_the
     assert [(each["equal"], each["other_keys"]) for each in found] == [(True, []), (True, [])]
     topics.check_exactly_once(stream.events())
     assert changed.stop() == 0
+
+
+@pytest.mark.postgres_versions("newest")
+def test_the_stream_ends_before_an_update_of_a_new_partition_that_does_not_tell_the_old_key(
+    stream: StreamFixture,
+) -> None:
+    """A partition that is made has REPLICA IDENTITY DEFAULT, whatever its root has."""
+    stream.sql(
+        "CREATE TABLE root (id int PRIMARY KEY, tenant int NOT NULL) PARTITION BY RANGE (id)",
+        "CREATE TABLE first PARTITION OF root FOR VALUES FROM (0) TO (10)",
+        *(f"ALTER TABLE {name} REPLICA IDENTITY FULL" for name in ("root", "first")),
+        "CREATE PUBLICATION cdcd FOR TABLE root WITH (publish_via_partition_root)",
+    )
+    daemon = stream.daemon(table=[{"match": "public.root", "key": ["tenant"]}]).start()
+    stream.sql("INSERT INTO root VALUES (1, 7)", "UPDATE root SET tenant = 8 WHERE id = 1")
+    daemon.wait_until_confirmed()
+    stream.sql("CREATE TABLE second PARTITION OF root FOR VALUES FROM (10) TO (20)", "INSERT INTO root VALUES (11, 7)")
+    daemon.wait_until_confirmed()
+    stream.sql("UPDATE root SET tenant = 9 WHERE id = 11")
+    assert daemon.wait() != 0
+    assert "[partition-identity-lesser]" in daemon.log.read_text()
+    seven, eight = {"tenant": 7}, {"tenant": 8}
+    assert keys(stream, "root") == [("c", seven), ("d", seven), ("c", eight), ("c", seven)]

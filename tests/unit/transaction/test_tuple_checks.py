@@ -55,6 +55,30 @@ def test_a_malformed_frame_is_named(what: str, frame: bytes, message: str) -> No
     assert "for s.t, in the transaction that commits at 16/B3748000," in raised.value.message
 
 
+@pytest.mark.parametrize("identity", ["f", "d"])
+def test_a_key_of_the_settings_needs_the_old_row_if_that_is_the_identity_of_the_whole(identity: str) -> None:
+    """A new partition has the identity DEFAULT, whatever its root has."""
+    relation = ResolvedRelation(
+        1, "s", "t", identity, [ResolvedColumn("a", INT4, -1, True), ResolvedColumn("b", INT4, -1, False)]
+    )
+    TupleChecks(relation).deleted(b"K" + ROW, 0, LSN)
+    relation.has_chosen_key = True
+    checks = TupleChecks(relation)
+    assert checks.deleted(b"O" + ROW, 0, LSN) == checks.old_of_update(b"O" + ROW + b"N" + ROW, 0, LSN) == 1
+    calls = (
+        partial(checks.deleted, b"K" + ROW, 0, LSN),
+        partial(checks.old_of_update, b"N" + ROW, 0, LSN),
+        partial(checks.old_of_update, b"K" + ROW + b"N" + ROW, 0, LSN),
+    )
+    for call in calls:
+        if identity == "d":
+            call()
+            continue
+        with pytest.raises(DecodeError, match=r"without the old row, which has the key \(a\)") as raised:
+            call()
+        assert raised.value.code == "partition-identity-lesser"
+
+
 def test_a_malformed_row_of_copy_is_named() -> None:
     assert "a row of COPY of 3 bytes for s.t is cut off at 2" in CHECKS.malformed_row(b"abc", "is cut off at 2").message
 
