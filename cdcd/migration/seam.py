@@ -21,7 +21,7 @@ from dataclasses import replace
 
 from cdcd.errors import GapError
 from cdcd.lsn import format_lsn
-from cdcd.migration.published_change import ChangeReader
+from cdcd.migration.published_change import Change, ChangeReader
 from cdcd.migration.topic_tails import TopicTails, identity
 from cdcd.sink.batches import Batch, TableBatch
 from cdcd.sink.partitioner import partition_for
@@ -42,6 +42,10 @@ class Seam:
             place: tail for place, tail in found.tails.items() if tail.key is not None or tail.change.op == "t"
         }
         """The last changes that the slot has not sent again yet."""
+        self._rows = dict(found.rows)
+        """The changes without a key that it has not sent again yet."""
+        self._sent = set[int]()
+        """The xids of transactions that it has sent again."""
         self._unfit = ""
         """Why no position is a seam, whatever follows."""
         self.left_out = 0
@@ -62,15 +66,27 @@ class Seam:
                 "was published",
                 code="events-unmatched",
             )
-        for (topic, partition), tail in self._waiting.items():
-            if tail.change.last_commit >= self._confirmed_lsn:
-                raise GapError(
-                    f"the last event of {topic}, partition {partition}, is a change at {format_lsn(tail.change.lsn)} "
-                    f"(xid {tail.change.xid}), and the slot does not send it as the connector has published it",
-                    "Compare the settings with the connector's options, and source.dsn with its database. Nothing was "
-                    "published: the connector can go on",
-                    code="events-unmatched",
-                )
+        unmatched = [
+            (f"the last event of {topic}, partition {partition},", tail.change)
+            for (topic, partition), tail in self._waiting.items()
+            if self._must_come(tail.change)
+        ]
+        unmatched += [
+            (f"an event of {topic}", change) for (topic, _), change in self._rows.items() if self._must_come(change)
+        ]
+        if unmatched:
+            what, change = unmatched[0]
+            raise GapError(
+                f"{what} is a change at {format_lsn(change.lsn)} (xid {change.xid}), and the slot does not send it as "
+                "the connector has published it",
+                "Compare the settings with the connector's options, and source.dsn with its database. Nothing was "
+                "published: the connector can go on",
+                code="events-unmatched",
+            )
+
+    def _must_come(self, change: Change) -> bool:
+        """Whether the slot sends a change again. The first transaction may have begun before the slot's position."""
+        return change.last_commit >= self._confirmed_lsn or change.xid in self._sent
 
     def cut(self, batch: Batch) -> None:
         """Take out of a batch what is published."""
@@ -124,7 +140,8 @@ class Seam:
             )
         if tail is None:
             return True, False
-        if tail.change.last_commit < self._confirmed_lsn and change.xid != tail.change.xid:
+        self._sent.add(change.xid)
+        if not self._must_come(tail.change):
             del self._waiting[place]  # the slot had confirmed it
             return True, False
         if found != tail.identity:
@@ -159,6 +176,8 @@ class Seam:
             return True
         change, _ = self._changes.read(value, topic)
         assert change is not None
+        self._sent.add(change.xid)
+        self._rows.pop((topic, change.identity), None)
         if rows[change.identity] <= 0:
             return True
         rows[change.identity] -= 1

@@ -38,7 +38,8 @@ class Tail:
     has_tombstone: bool
     """Its tombstone follows it."""
     times: int = 1
-    """How often it is there, by its identity."""
+    """How many rows of one COPY are there that share its key, this one included. A row that is there twice, because the
+    connector has doubled it, counts once."""
 
     @property
     def identity(self) -> Keyed:
@@ -61,6 +62,8 @@ class TopicTails:
     """By topic and partition. One without a streamed change has none."""
     keyless: dict[str, Counter[Row]] = field(default_factory=dict)
     """By topic, the changes of tables without a key that the slot may send again, with how often they are there."""
+    rows: dict[tuple[str, Row], Change] = field(default_factory=dict)
+    """The same changes, by topic and identity."""
     has_truncates: bool = False
     """The connector publishes truncates."""
     truncates: dict[str, set[tuple[int, int]]] = field(default_factory=dict)
@@ -74,11 +77,13 @@ class TopicTails:
         """Note what a partition ends in: its `changes`, the last one first, as far as they are needed."""
         ends, place, earlier = self.ends[topic], (topic, partition), -1
         needs_all = self.has_truncates or 0 in ends
+        rows: set[str] = set()
         for tail in changes:
             change = tail.change
-            last = self.tails.setdefault(place, replace(tail, times=0))
+            last = self.tails.setdefault(place, tail)
             if tail.identity == last.identity:
-                self.tails[place] = replace(last, times=last.times + 1)
+                rows.add(change.row)
+                self.tails[place] = replace(last, times=len(rows))
             if change.last_commit < confirmed_lsn:
                 # The slot may still send the first of these transactions again.
                 if earlier not in (-1, change.last_commit):
@@ -95,8 +100,9 @@ class TopicTails:
     def _note_without_key(self, topic: str, change: Change) -> None:
         if change.op == "t":
             self.truncates.setdefault(topic, set()).add((change.xid, change.lsn))
-        else:
-            self.keyless.setdefault(topic, Counter())[change.identity] += 1
+            return
+        self.keyless.setdefault(topic, Counter())[change.identity] += 1
+        self.rows[topic, change.identity] = change
 
     def has_grown(self, ends: Mapping[str, Sequence[int]], written: Mapping[tuple[str, int], int]) -> str:
         """The first topic that has other records by now than before and those `written`; empty if there is none.

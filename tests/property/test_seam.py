@@ -31,6 +31,8 @@ class Row:
     op: str
     key: bytes | None
     last_commit: int
+    number: int = 0
+    """Tells it from other rows of one COPY that share its key."""
 
     @property
     def value(self) -> bytes:
@@ -38,7 +40,7 @@ class Row:
             "snapshot": "false", "sequence": json.dumps([str(self.last_commit), str(self.lsn)]), "txId": self.xid,
             "lsn": self.lsn,
         }  # fmt: skip
-        after = None if self.op == "d" else [self.lsn, (self.key or b"").decode()]
+        after = None if self.op == "d" else [self.lsn, (self.key or b"").decode(), self.number]
         return json.dumps({"before": None, "after": after, "source": source, "op": self.op}).encode()
 
     @property
@@ -65,7 +67,7 @@ def histories(draw: st.DrawFn, *, keyed: bool, truncates: bool = False) -> list[
             # A key of the settings need not be unique, so rows of one COPY may share it.
             same = bool(rows) and rows[-1].op == op and (op == "c" or rows[-1].key != key) and draw(st.booleans())
             lsn += 0 if same else 10
-            rows.append(Row(10 + number, lsn, op, key, last_commit))
+            rows.append(Row(10 + number, lsn, op, key, last_commit, len(rows) if keyed else 0))
         made.append(rows)
         last_commit = max(last_commit, lsn) + 10
     return made

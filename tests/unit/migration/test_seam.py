@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -168,16 +169,40 @@ def test_a_truncate_that_is_lost_before_later_changes_ends_it(keyless: bool) -> 
         cut.check()
 
 
-def test_rows_of_one_copy_that_share_a_key_are_left_out_as_often_as_they_are_there() -> None:
+@pytest.mark.parametrize(("is_doubled", "wanted"), [(False, [1100, 1200]), (True, [1100, 1100, 1200])])
+def test_rows_of_one_copy_that_share_a_key_are_left_out_as_often_as_they_are_there(
+    is_doubled: bool, wanted: list[int]
+) -> None:
+    """A row that the connector has doubled is one."""
     a, _ = KEYS
     batch = batch_of((1, 1100, "c", a), (1, 1100, "c", a), (1, 1100, "c", a), (2, 1200, "c", a))
+    there = [tail(1, 1100, "c", 1000, a), tail(1, 1100, "c", 1000, a), tail(1, 1050, "c", 1000, a)]
+    if not is_doubled:
+        there[1] = replace(there[1], change=replace(there[1].change, row="other"))
     found = TopicTails({TOPIC: [9] * PARTITIONS})
-    found.note(TOPIC, 0, [tail(1, 1100, "c", 1000, a)] * 2 + [tail(1, 1050, "c", 1000, a)], CONFIRMED)
-    assert found.tails[TOPIC, 0].times == 2
+    found.note(TOPIC, 0, there, CONFIRMED)
     cut = Seam(found, CONFIRMED, lambda schema, name: f"shop.{schema}.{name}", CHANGES)
     cut.cut(batch)
-    assert left(batch) == [(1100, "c"), (1200, "c")]
+    assert left(batch) == [(lsn, "c") for lsn in wanted]
     cut.check()
+
+
+@pytest.mark.parametrize("key", [KEYS[0], None])
+@pytest.mark.parametrize("xid", [1, 7])
+def test_a_change_of_the_first_transaction_must_come_as_it_is_published(xid: int, key: bytes | None) -> None:
+    """The slot may have passed the end of the transaction before it. Another transaction is confirmed."""
+    published = Change(xid, 1100, "c", CONFIRMED - 1, json.dumps([None, "1,100.00"]))
+    found = TopicTails({TOPIC: [9] * PARTITIONS})
+    found.note(TOPIC, 0, [Tail(published, key and b"masked" + key, False)], CONFIRMED)
+    cut = Seam(found, CONFIRMED, lambda schema, name: f"shop.{schema}.{name}", CHANGES)
+    batch = batch_of((1, 1100, "c", key), (2, 1200, "c", key))
+    cut.cut(batch)
+    if xid == 7:
+        cut.check()
+        assert left(batch) == [(1100, "c"), (1200, "c")]
+        return
+    with pytest.raises(GapError, match=r"(last|an) event of shop\.public\.t.* is a change at 0/44C"):
+        cut.check()
 
 
 def test_a_partition_that_was_added_is_found_before_its_keys_come_a_second_time() -> None:
