@@ -27,24 +27,33 @@ class TopicIncarnations:
         """All that are known, by topic."""
         return dict(self._by_topic)
 
-    def put(self, topic: str, incarnation: Incarnation) -> None:
-        """The topic has the rows of this table, and no others."""
+    def put(self, topic: str, incarnation: Incarnation) -> dict[str, Incarnation | None]:
+        """The topic has the rows of this table, and no others.
+
+        Returns the topic that had its rows until now, if that is another one, as `announce`.
+        """
+        left = self._leave(topic, incarnation.oid)
         self._by_topic[topic] = incarnation
         self._topics[incarnation.oid] = topic
+        return left
 
     def announce(self, topic: str, oid: int) -> dict[str, Incarnation | None]:
         """The next events of a topic are of the table `oid`, as the stream says.
 
-        Returns the topics whose table is another one now, each with the one before. A table has one name at a time: the
-        topic that had its rows until now lacks those that follow.
+        Returns the topics whose table is another one now, each with the one before. A table has one topic at a time:
+        the one that had its rows until now lacks those that follow.
         """
-        before, changed = self._by_topic.get(topic), dict[str, Incarnation | None]()
-        left = self._topics.get(oid, topic)
-        if left != topic and self._by_topic[left].oid == oid:
-            changed[left] = self._by_topic[left]
-            self._by_topic[left] = Incarnation(0)
+        before, changed = self._by_topic.get(topic), self._leave(topic, oid)
         if before is None or before.oid != oid:
             changed[topic] = before
             self._by_topic[topic] = Incarnation(oid)
         self._topics[oid] = topic
         return changed
+
+    def _leave(self, topic: str, oid: int) -> dict[str, Incarnation | None]:
+        """The rows of a table come to this topic. Returns the other one that had them, with what it had."""
+        left = self._topics.get(oid, topic)
+        if not oid or left == topic or self._by_topic[left].oid != oid:
+            return {}
+        before, self._by_topic[left] = self._by_topic[left], Incarnation(0)
+        return {left: before}

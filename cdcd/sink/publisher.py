@@ -419,7 +419,13 @@ class Publisher:
 
     def _publish_snapshot_records(self, transaction: KafkaTransaction, snapshots: list[TableSnapshot]) -> None:
         parked = self._parked.parked
-        published = [each for each in snapshots if (each.schema, each.table) not in parked]
+        # A record may be of a topic that the table has left, because the settings name another one.
+        published = [
+            each
+            for each in snapshots
+            if (each.schema, each.table) not in parked
+            and each.topic == self._topics.names.topic(each.schema, each.table)
+        ]
         self._topics.find((each.schema, each.table) for each in published)  # the topic of a parked table may be refused
         for each in published:
             topic = self._topics[each.schema, each.table]

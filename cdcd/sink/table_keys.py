@@ -42,21 +42,20 @@ class TableKeys:
         """The columns of each table's last events that were added with a default. Any thread may look into it."""
         self._begun = {topic: each.lsn for topic, each in snapshots.items() if each.state != WANTED}
         """By topic, the LSN of the last snapshot whose rows have come."""
-        for each in snapshots.values():
+        # A topic that its table has left may have another key, or other columns, than the one that it has now.
+        for each in sorted(snapshots.values(), key=lambda each: each.incarnation is None or each.incarnation.oid > 0):
             self._note(each)
 
     def of_batch(self, batch: Batch, names: TopicNames) -> list[TableSnapshot]:
         """The snapshot records to write with a batch: its own, and those of tables that have another key now."""
         if batch.snapshot_records is not None:
-            return [self._of_snapshot(each) for each in batch.snapshot_records]
+            return [record for each in batch.snapshot_records for record in self._of_snapshot(each)]
         changed: dict[str, TableSnapshot] = {}
         for each in batch.announced:
             schema, name, key = each.schema, each.name, each.key
             topic = names.topic(schema, name)
-            for other in self.incarnations.announce(topic, each.oid):
-                if other in self._records:
-                    self._records[other] = replace(self._records[other], incarnation=self.incarnations.get(other))
-                    changed[other] = self._records[other]
+            for other in self._replaced(self.incarnations.announce(topic, each.oid)):
+                changed[other.topic] = other
             before = self.added.get((schema, name), {})
             added = before if each.added is None else each.added
             if self.last.get((schema, name)) == key and before == added:
@@ -117,13 +116,24 @@ class TableKeys:
         }
         return list(self._records.values())
 
-    def _of_snapshot(self, record: TableSnapshot) -> TableSnapshot:
-        """The record of a snapshot; the stream may have brought another key since the snapshot began.
+    def _replaced(self, topics: Iterable[str]) -> list[TableSnapshot]:
+        """The snapshot records of topics whose table is another one now."""
+        found = [
+            replace(self._records[topic], incarnation=self.incarnations.get(topic))
+            for topic in topics
+            if topic in self._records
+        ]
+        self._records |= {each.topic: each for each in found}
+        return found
+
+    def _of_snapshot(self, record: TableSnapshot) -> list[TableSnapshot]:
+        """The record of a snapshot; the stream may have brought another key since the snapshot began. With it comes
+        that of the topic that the table has left.
 
         A snapshot that was only requested does not know the key.
         """
         if record.state == WANTED:
-            return self.kept(record)
+            return [self.kept(record)]
         if self._begun.get(record.topic) == record.lsn:
             record = replace(record, key_columns=self.last.get((record.schema, record.table)))
         before = self.incarnations.get(record.topic)
@@ -132,10 +142,9 @@ class TableKeys:
         record = replace(record, added=self.added.get((record.schema, record.table), {}))
         self._begun[record.topic] = record.lsn
         self._records[record.topic] = record
-        if record.incarnation is not None:
-            self.incarnations.put(record.topic, record.incarnation)
+        left = {} if record.incarnation is None else self.incarnations.put(record.topic, record.incarnation)
         self._note(record)
-        return record
+        return [record, *self._replaced(left)]
 
     def _note(self, record: TableSnapshot) -> None:
         if record.key_columns is not None:

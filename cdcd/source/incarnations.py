@@ -37,7 +37,7 @@ class Incarnation:
     """One table under its name. What is empty is not known."""
 
     oid: int
-    """0: the table that had the name has another name now."""
+    """0: the table that had the name has another name now, or another topic."""
     published_by: tuple[int, ...] = ()
     """The OIDs of what publishes it: rows of pg_publication_rel or pg_publication_namespace, or the publication's."""
     file_node: int = 0

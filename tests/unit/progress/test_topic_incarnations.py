@@ -32,3 +32,13 @@ def test_a_table_that_comes_back_replaces_itself_because_its_topic_lacks_what_ca
     it = TopicIncarnations({"a": FULL})
     it.announce("b", 1)
     assert it.announce("a", 1)["a"] == Incarnation(0)
+
+
+def test_a_table_that_is_copied_to_another_topic_has_left_its_own_although_no_event_says_so() -> None:
+    it = TopicIncarnations({"a": FULL})
+    assert it.put("a", FULL) == {}
+    assert it.put("b", FULL) == {"a": FULL}
+    assert it.announce("b", 1) == {}
+    assert it.get("a") == Incarnation(0)
+    assert it.announce("a", 1) == {"b": FULL, "a": Incarnation(0)}
+    assert it.put("c", Incarnation(0)) == it.put("d", Incarnation(0)) == {}

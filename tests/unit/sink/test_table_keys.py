@@ -136,3 +136,16 @@ def test_a_wanted_snapshot_keeps_the_key_of_what_is_there() -> None:
     wanted = wanted_snapshot("s", RECORD.topic, *TABLE)
     assert TableKeys({RECORD.topic: RECORD}).kept(wanted).key_columns == ("id",)
     assert TableKeys({}).kept(wanted) == wanted
+
+
+def test_a_topic_that_its_table_has_left_says_so_and_does_not_tell_the_key_of_now() -> None:
+    """The settings move the table, and move it back later: the first topic lacks what came between."""
+    keys = TableKeys({RECORD.topic: RECORD})
+    moved = replace(RECORD, topic="p.other", state=RUNNING)
+    records = keys.of_batch(snapshot(moved), NAMES)
+    assert records == [moved, replace(RECORD, incarnation=Incarnation(0))]
+    assert keys.of_batch(snapshot(moved), NAMES) == [moved]
+    now = replace(moved, key_columns=("tenant", "id"))
+    for found in ([now, records[1]], [records[1], now]):
+        again = TableKeys({each.topic: each for each in found})
+        assert again.last == {TABLE: ("tenant", "id")}
