@@ -24,6 +24,7 @@ from cdcd.sink.partitioner import partition_for
 from cdcd.sink.publisher import Publisher, Source
 from cdcd.sink.table_topics import TableTopics, TopicSettings
 from cdcd.sink.topics import TopicNames, TopicSpec
+from cdcd.source.incarnations import Incarnation
 
 INSERT = ord("c")
 TRUNCATE = ord("t")
@@ -839,6 +840,24 @@ def test_a_request_to_stop_a_snapshot_leaves_its_deferred_changes_until_the_last
         world.publisher.publish(batch, 0.0)
         world.publisher.commit()
         assert world.publisher.has_replay == (record is not None and record.state == STOPPED)
+
+
+def test_the_record_of_a_topic_that_its_table_has_left_says_nothing_of_the_new_one() -> None:
+    world = World(partitions=1)
+    before = TableSnapshot("s", "p.before", "public", "a", DONE, 0x80, incarnation=Incarnation(7))
+    running = TableSnapshot("s", "p.public.a", "public", "a", RUNNING, 0x90, incarnation=Incarnation(7))
+    for number, record in enumerate((before, running)):
+        batch = Batch()
+        batch.snapshot_records, batch.end_lsn = [record], 0x100 + number
+        world.publisher.publish(batch, 0.0)
+        world.publisher.commit()
+    *_, table, _ = world.progress()
+    assert isinstance(table, TableRecord)
+    assert (table.topic, table.snapshot) == ("p.public.a", running.snapshot)
+    *_, left = world.broker.visible("p.snapshots")[0]
+    assert left.key is not None
+    assert left.value is not None
+    assert parse_snapshot_record(left.key, left.value) == replace(before, incarnation=Incarnation(0))
 
 
 def test_a_request_for_a_table_with_a_topic_says_at_the_same_cut_that_its_snapshot_is_wanted() -> None:
