@@ -89,6 +89,7 @@ def test_the_stream_ends_before_an_update_of_a_new_partition_that_does_not_tell_
         "CREATE PUBLICATION cdcd FOR TABLE root WITH (publish_via_partition_root)",
     )
     daemon = stream.daemon(table=[{"match": "public.root", "key": ["tenant"]}]).start()
+    daemon.wait_until_streaming()
     stream.sql("INSERT INTO root VALUES (1, 7)", "UPDATE root SET tenant = 8 WHERE id = 1")
     daemon.wait_until_confirmed()
     stream.sql("CREATE TABLE second PARTITION OF root FOR VALUES FROM (10) TO (20)", "INSERT INTO root VALUES (11, 7)")
