@@ -55,5 +55,6 @@ class TopicIncarnations:
         left = self._topics.get(oid, topic)
         if not oid or left == topic or self._by_topic[left].oid != oid:
             return {}
-        before, self._by_topic[left] = self._by_topic[left], Incarnation(0)
+        before = self._by_topic[left]
+        self._by_topic[left] = Incarnation(0)
         return {left: before}

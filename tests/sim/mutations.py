@@ -203,7 +203,7 @@ _MUTATIONS = (
         "forget that a table has left its name, if no other table had events under it",
         "cdcd.progress.topic_incarnations",
         """
-        -            self._by_topic[left] = Incarnation(0)
+        -        self._by_topic[left] = Incarnation(0)
         """,
         scene="ReplacedTables",
         first_seed=22,
