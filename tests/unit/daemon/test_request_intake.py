@@ -67,7 +67,7 @@ def test_a_request_for_another_slot_is_left_to_its_daemon(it: Intake, caplog: py
 
 
 @pytest.mark.parametrize(
-    "table", [("public", "nobody"), ("public_order", "items"), ("..", ".."), ("public", "x" * 900)]
+    "table", [("public", "nobody"), ("", "t"), ("public_order", "items"), ("..", ".."), ("public", "x" * 900)]
 )
 def test_a_request_for_a_table_that_is_not_published_is_named_and_passed_over(
     it: Intake, table: tuple[str, str], caplog: pytest.LogCaptureFixture
