@@ -275,12 +275,9 @@ def test_what_was_published_beyond_the_slots_position_is_left_out_whatever_is_ki
         with subprocess.Popen([*installed.command(), *take_over], cwd=tmp_path, env=environment()) as process:
             time.sleep(seconds)
             process.kill()
-    judged = cdcd(tmp_path, "check")  # a daemon would not end if the take-over is done
     taken = cdcd(tmp_path, *take_over)
     if taken.returncode:  # the last one that was killed had done it
         assert "Run: cdcd run" in taken.stderr
-    else:
-        assert "[progress-lost]" in judged.stdout + judged.stderr
     running = stream.daemon(source={"slot": stream.slot})
     running.config.write_text((tmp_path / "cdcd.toml").read_text() + "\n[monitoring]\nport = 0\n")
     stream.sql("UPDATE t SET v = -v")
