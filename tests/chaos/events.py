@@ -118,11 +118,8 @@ class Avro:
         return record
 
 
-class Json:
-    """cdcd's own events in JSON, with or without their schemas."""
-
-    has_commit_lsn = True
-    has_tombstones = False
+class _Json:
+    """Events in JSON, with or without their schemas: no topic has the schemas."""
 
     def __init__(self, *, with_schemas: bool) -> None:
         self._with_schemas = with_schemas
@@ -132,6 +129,13 @@ class Json:
 
     def knows(self, record: Record) -> bool:
         return True
+
+
+class Json(_Json):
+    """cdcd's own events in JSON."""
+
+    has_commit_lsn = True
+    has_tombstones = False
 
     def event(self, record: Record) -> Event:
         assert record.value is not None
@@ -150,23 +154,14 @@ class Json:
         )  # fmt: skip
 
 
-class DebeziumJson:
-    """Debezium's events in JSON, with or without their schemas.
+class DebeziumJson(_Json):
+    """Debezium's events in JSON.
 
     They do not have the commit LSN of their transaction, but the end of the one before: that orders transactions, too.
     """
 
     has_commit_lsn = False
     has_tombstones = True
-
-    def __init__(self, *, with_schemas: bool) -> None:
-        self._with_schemas = with_schemas
-
-    def learn(self, record: Record) -> None:
-        raise AssertionError(f"a schema on {record.place}")
-
-    def knows(self, record: Record) -> bool:
-        return True
 
     def event(self, record: Record) -> Event:
         assert record.value is not None
