@@ -36,31 +36,10 @@ def make_format(
     own: Callable[[Callable[[bytes], str] | None], AvroFormat],
     stores: SchemaStores,
 ) -> EventFormat:
-    """The format of the events, with the outbox and the headers that the settings ask for.
+    """The format of the events. `last`: the slot record to go on from. `to_text`: that of TypeOptions.
 
-    `last`: the slot record to go on from. `to_text`: that of TypeOptions. `own` makes cdcd's own format in Avro, from
-    `to_text`. `stores`: those of Avro schemas.
+    `own` makes cdcd's own format in Avro, from `to_text`. `stores`: those of Avro schemas.
     """
-    events, sink = _plain(settings, session, last, to_text, own, stores), settings.sink
-    if settings.outbox.is_on:
-        options = TypeOptions.of_database("string", session.encoding, to_text=to_text)
-        events = OutboxFormat(events, settings.outbox.rules, options)
-    if sink.headers:
-        content_type = "application/avro" if sink.encoding == "avro" else "application/json"
-        if settings.outbox.is_on:
-            content_type = ""  # a payload may be anything
-        events = HeadedFormat(events, HeaderChoice(sink.headers, sink.prefix, settings.source.slot, content_type))
-    return events
-
-
-def _plain(
-    settings: Settings,
-    session: Session,
-    last: SlotRecord | None,
-    to_text: Callable[[bytes], str] | None,
-    own: Callable[[Callable[[bytes], str] | None], AvroFormat],
-    stores: SchemaStores,
-) -> EventFormat:
     if settings.sink.format == "cdcd":
         avro = own(to_text)
         encoding = settings.sink.encoding
@@ -78,6 +57,25 @@ def _plain(
         stores if settings.sink.encoding == "avro" else None,
         stores.parked,
     )
+
+
+def surround(
+    events: EventFormat, settings: Settings, encoding: str, to_text: Callable[[bytes], str] | None
+) -> EventFormat:
+    """Put the outbox and the headers that the settings ask for around a format.
+
+    `encoding`: the database's, by PostgreSQL's name. `to_text`: that of TypeOptions.
+    """
+    sink = settings.sink
+    if settings.outbox.is_on:
+        options = TypeOptions.of_database("string", encoding, to_text=to_text)
+        events = OutboxFormat(events, settings.outbox.rules, options)
+    if sink.headers:
+        content_type = "application/avro" if sink.encoding == "avro" else "application/json"
+        if settings.outbox.is_on:
+            content_type = ""  # a payload may be anything
+        events = HeadedFormat(events, HeaderChoice(sink.headers, sink.prefix, settings.source.slot, content_type))
+    return events
 
 
 def batch_builder(settings: Settings) -> Callable[[], BatchBuilder]:

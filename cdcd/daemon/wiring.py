@@ -17,7 +17,7 @@ from cdcd.avro.registry_store import RegistryStore
 from cdcd.avro.schema_store import SchemaStores
 from cdcd.config.settings import Settings
 from cdcd.daemon.clients import Clients
-from cdcd.daemon.events import batch_builder, make_format
+from cdcd.daemon.events import batch_builder, make_format, surround
 from cdcd.daemon.gap_repairs import GapRepairs
 from cdcd.daemon.kafka_session import KafkaSession
 from cdcd.daemon.publication_setup import PublicationSetup
@@ -132,7 +132,8 @@ def assemble(
         to_name = partial(_name, to_text)
     clients.column_rules.take_stored_text(stored)
     stores = SchemaStores(on_schema, registry, parked)
-    events = make_format(settings, server.session, last, to_text, own, stores)
+    plain = make_format(settings, server.session, last, to_text, own, stores)
+    events = surround(plain, settings, server.session.encoding, to_text)
     encoder = events.stream_encoder(batches)
     snapshot_batches = make_batches()
     sizes, snapshot_rules = clients.sizes, settings.snapshot_rules()
