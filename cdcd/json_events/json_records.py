@@ -18,8 +18,7 @@ from cdcd.debezium.event_schema import before_payload
 from cdcd.json_events.connect_schemas import connect_schema
 from cdcd.json_events.form_lookup import form_of
 from cdcd.json_events.forms import AvroReader, Form, WithSchema
-from cdcd.source.pg_types import Attribute
-from cdcd.transaction.record_consumer import LargeValue, RecordConsumer
+from cdcd.transaction.record_consumer import LargeValue, RecordConsumer, RecordForwarder
 
 _FINGERPRINT_AT: Final = 2
 _KEPT_BYTES: Final = 1_048_576
@@ -79,24 +78,16 @@ class LargeJson(LargeValue):
 
 
 @final
-class JsonRecords(RecordConsumer):
+class JsonRecords(RecordForwarder):
     """Stands before another consumer, which gets JSON."""
 
     def __init__(self, records: RecordConsumer, with_schemas: bool = False) -> None:
         """`with_schemas`: Connect's schema stands before each key and value."""
-        self._records = records
+        super().__init__(records)
         self._with_schemas = with_schemas
         self._forms: dict[int, Form] = {}
         self._keys = Translator(self._forms)
         self._values = Translator(self._forms)
-
-    def open_table(self, schema: str, name: str) -> int:
-        return self._records.open_table(schema, name)
-
-    def set_key(
-        self, schema: str, name: str, columns: tuple[str, ...], oid: int, added: dict[str, Attribute] | None = None
-    ) -> None:
-        self._records.set_key(schema, name, columns, oid, added)
 
     def add_schema(self, fingerprint: str, text: str) -> None:
         form = form_of(text)
@@ -104,23 +95,17 @@ class JsonRecords(RecordConsumer):
             form = WithSchema(before_payload(connect_schema(text)), form)
         self._forms[int.from_bytes(bytes.fromhex(fingerprint), "big", signed=True)] = form
 
-    def request(self, values: dict[str, str]) -> None:
-        self._records.request(values)
-
-    def begin(self, commit_lsn: i64, commit_ts: i64) -> None:
-        self._records.begin(commit_lsn, commit_ts)
-
     def add(self, table: i64, op: i64, key: bytes | None, value: bytes) -> None:
-        self._records.add(table, op, self._key(key), self._values.write(value).getvalue())
+        super().add(table, op, self._key(key), self._values.write(value).getvalue())
 
     def add_large(self, table: i64, op: i64, key: bytes | None, value: LargeValue) -> None:
-        self._records.add_large(table, op, self._key(key), LargeJson(value, self._values))
+        super().add_large(table, op, self._key(key), LargeJson(value, self._values))
+
+    def add_without_value(self, table: i64, op: i64, key: bytes) -> None:
+        super().add_without_value(table, op, self._keys.write(key).getvalue())
 
     def add_to_every_partition(self, table: i64, op: i64, value: bytes) -> None:
-        self._records.add_to_every_partition(table, op, self._values.write(value).getvalue())
-
-    def commit(self, end_lsn: i64) -> None:
-        self._records.commit(end_lsn)
+        super().add_to_every_partition(table, op, self._values.write(value).getvalue())
 
     def _key(self, key: bytes | None) -> bytes | None:
         return None if key is None else self._keys.write(key).getvalue()

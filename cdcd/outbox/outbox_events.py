@@ -25,7 +25,7 @@ from cdcd.outbox.message_content import fields_of
 from cdcd.outbox.outbox_rules import OutboxRules
 from cdcd.pgoutput.messages import INSERT, NEW
 from cdcd.pgoutput.tuples import BINARY, TEXT, column_at, tuple_end
-from cdcd.transaction.change_consumer import ChangeConsumer, RelationChanges
+from cdcd.transaction.change_consumer import ChangeConsumer, ChangeForwarder, RelationChanges
 from cdcd.transaction.record_consumer import Headers, RecordConsumer
 from cdcd.transaction.relations import ResolvedRelation
 
@@ -36,19 +36,19 @@ _BYTEA: Final = 17
 
 
 @final
-class OutboxConsumer(ChangeConsumer):
+class OutboxConsumer(ChangeForwarder):
     """Takes the changes of the outbox, and hands all others on."""
 
     def __init__(
         self, consumer: ChangeConsumer, records: RecordConsumer, rules: OutboxRules, options: TypeOptions
     ) -> None:
-        self._consumer = consumer
+        super().__init__(consumer)
         self._events = OutboxEvents(records, rules)
         self._rules = rules
         self._options = options
 
     def open_relation(self, relation: ResolvedRelation) -> RelationChanges:
-        changes, rules = self._consumer.open_relation(relation), self._rules
+        changes, rules = self.consumer.open_relation(relation), self._rules
         if not rules.matches(relation.schema, relation.name):
             return changes
         columns = {column.name: index for index, column in enumerate(relation.columns)}
@@ -62,22 +62,13 @@ class OutboxConsumer(ChangeConsumer):
             changes, self._events, rules, relation, first_field(relation, codecs_for(relation.types, self._options))
         )
 
-    def begin(self, commit_lsn: i64, commit_ts: i64, xid: i64) -> None:
-        self._consumer.begin(commit_lsn, commit_ts, xid)
-
-    def begin_snapshot(self, commit_lsn: i64, taken_us: i64) -> None:
-        self._consumer.begin_snapshot(commit_lsn, taken_us)
-
-    def origin(self, name: str, lsn: i64 = 0) -> None:
-        self._consumer.origin(name, lsn)
-
     def message(self, prefix: str, content: bytes, transactional: bool, lsn: i64) -> None:
         rules = self._rules
         if prefix == rules.message_prefix:
             found = fields_of(content)
             if found is not None and self._publish(found):
                 return
-        self._consumer.message(prefix, content, transactional, lsn)
+        super().message(prefix, content, transactional, lsn)
 
     def _publish(self, found: dict[str, str | None]) -> bool:
         """Publish an event from the fields of a message; False if it is none."""
@@ -93,12 +84,6 @@ class OutboxConsumer(ChangeConsumer):
                 headers.append((name, text.encode()))
         self._events.add(aggregate, key.encode(), None if payload is None else payload.encode(), headers)
         return True
-
-    def request(self, values: dict[str, str]) -> None:
-        self._consumer.request(values)
-
-    def commit(self, end_lsn: i64) -> None:
-        self._consumer.commit(end_lsn)
 
 
 @final

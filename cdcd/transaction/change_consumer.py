@@ -90,3 +90,28 @@ class ChangeConsumer:
     def commit(self, end_lsn: i64) -> None:
         """End the open transaction; `end_lsn` is the first byte after its commit record."""
         raise NotImplementedError
+
+
+class ChangeForwarder(ChangeConsumer):
+    """Stands before another consumer. A subclass opens relations, and changes what it is about; the rest passes."""
+
+    def __init__(self, consumer: ChangeConsumer) -> None:
+        self.consumer = consumer
+
+    def begin(self, commit_lsn: i64, commit_ts: i64, xid: i64) -> None:
+        self.consumer.begin(commit_lsn, commit_ts, xid)
+
+    def begin_snapshot(self, commit_lsn: i64, taken_us: i64) -> None:
+        self.consumer.begin_snapshot(commit_lsn, taken_us)
+
+    def origin(self, name: str, lsn: i64 = 0) -> None:
+        self.consumer.origin(name, lsn)
+
+    def message(self, prefix: str, content: bytes, transactional: bool, lsn: i64) -> None:
+        self.consumer.message(prefix, content, transactional, lsn)
+
+    def request(self, values: dict[str, str]) -> None:
+        self.consumer.request(values)
+
+    def commit(self, end_lsn: i64) -> None:
+        self.consumer.commit(end_lsn)

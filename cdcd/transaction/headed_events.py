@@ -14,10 +14,9 @@ from typing import final
 
 from mypy_extensions import i64
 
-from cdcd.source.pg_types import Attribute
-from cdcd.transaction.change_consumer import ChangeConsumer, RelationChanges
+from cdcd.transaction.change_consumer import ChangeConsumer, ChangeForwarder, RelationChanges
 from cdcd.transaction.event_format import EventFormat
-from cdcd.transaction.record_consumer import Headers, LargeValue, RecordConsumer
+from cdcd.transaction.record_consumer import LargeValue, RecordConsumer, RecordForwarder
 from cdcd.transaction.record_headers import HeaderChoice, HeaderWriter, RelationHeaders
 from cdcd.transaction.relations import ResolvedRelation
 
@@ -40,37 +39,28 @@ class HeadedFormat(EventFormat):
 
 
 @final
-class HeadedConsumer(ChangeConsumer):
+class HeadedConsumer(ChangeForwarder):
     """Tells the headers the transaction and the relation of each change."""
 
     def __init__(self, consumer: ChangeConsumer, writer: HeaderWriter) -> None:
-        self._consumer = consumer
+        super().__init__(consumer)
         self._writer = writer
 
     def open_relation(self, relation: ResolvedRelation) -> RelationChanges:
-        return HeadedChanges(self._consumer.open_relation(relation), self._writer, self._writer.of_relation(relation))
+        return HeadedChanges(self.consumer.open_relation(relation), self._writer, self._writer.of_relation(relation))
 
     def begin(self, commit_lsn: i64, commit_ts: i64, xid: i64) -> None:
         self._writer.begin(commit_lsn, commit_ts, xid)
-        self._consumer.begin(commit_lsn, commit_ts, xid)
+        super().begin(commit_lsn, commit_ts, xid)
 
     def begin_snapshot(self, commit_lsn: i64, taken_us: i64) -> None:
         self._writer.begin_snapshot(commit_lsn, taken_us)
-        self._consumer.begin_snapshot(commit_lsn, taken_us)
-
-    def origin(self, name: str, lsn: i64 = 0) -> None:
-        self._consumer.origin(name, lsn)
+        super().begin_snapshot(commit_lsn, taken_us)
 
     def message(self, prefix: str, content: bytes, transactional: bool, lsn: i64) -> None:
         self._writer.relation = self._writer.messages
         self._writer.lsn = lsn
-        self._consumer.message(prefix, content, transactional, lsn)
-
-    def request(self, values: dict[str, str]) -> None:
-        self._consumer.request(values)
-
-    def commit(self, end_lsn: i64) -> None:
-        self._consumer.commit(end_lsn)
+        super().message(prefix, content, transactional, lsn)
 
 
 @final
@@ -111,53 +101,30 @@ class HeadedChanges(RelationChanges):
 
 
 @final
-class HeadedRecords(RecordConsumer):
+class HeadedRecords(RecordForwarder):
     """Gives each record its headers."""
 
     def __init__(self, records: RecordConsumer, writer: HeaderWriter) -> None:
-        self._records = records
+        super().__init__(records)
         self._writer = writer
 
-    def open_table(self, schema: str, name: str) -> int:
-        return self._records.open_table(schema, name)
-
-    def set_key(
-        self, schema: str, name: str, columns: tuple[str, ...], oid: int, added: dict[str, Attribute] | None = None
-    ) -> None:
-        self._records.set_key(schema, name, columns, oid, added)
-
-    def add_schema(self, fingerprint: str, text: str) -> None:
-        self._records.add_schema(fingerprint, text)
-
-    def request(self, values: dict[str, str]) -> None:
-        self._records.request(values)
-
-    def begin(self, commit_lsn: i64, commit_ts: i64) -> None:
-        self._records.begin(commit_lsn, commit_ts)
-
     def add(self, table: i64, op: i64, key: bytes | None, value: bytes) -> None:
-        self._records.add(table, op, key, value)
+        super().add(table, op, key, value)
         self._add_own(table, op)
 
     def add_large(self, table: i64, op: i64, key: bytes | None, value: LargeValue) -> None:
-        self._records.add_large(table, op, key, value)
+        super().add_large(table, op, key, value)
         self._add_own(table, op)
 
     def add_without_value(self, table: i64, op: i64, key: bytes) -> None:
-        self._records.add_without_value(table, op, key)
+        super().add_without_value(table, op, key)
         self._add_own(table, op)
-
-    def add_headers(self, table: i64, headers: Headers, size: i64) -> None:
-        self._records.add_headers(table, headers, size)
 
     def add_to_every_partition(self, table: i64, op: i64, value: bytes) -> None:
-        self._records.add_to_every_partition(table, op, value)
+        super().add_to_every_partition(table, op, value)
         self._add_own(table, op)
-
-    def commit(self, end_lsn: i64) -> None:
-        self._records.commit(end_lsn)
 
     def _add_own(self, table: i64, op: i64) -> None:
         headers = self._writer.next(op)
         if headers:
-            self._records.add_headers(table, headers, self._writer.bytes)
+            super().add_headers(table, headers, self._writer.bytes)

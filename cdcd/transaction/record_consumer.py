@@ -86,3 +86,45 @@ class RecordConsumer:
     def commit(self, end_lsn: i64) -> None:
         """End the open PostgreSQL transaction; `end_lsn` is the first byte after its commit record."""
         raise NotImplementedError
+
+
+class RecordForwarder(RecordConsumer):
+    """Stands before another consumer. A subclass changes the records that it is about, and the rest passes."""
+
+    def __init__(self, records: RecordConsumer) -> None:
+        self.records = records
+
+    def open_table(self, schema: str, name: str) -> int:
+        return self.records.open_table(schema, name)
+
+    def set_key(
+        self, schema: str, name: str, columns: tuple[str, ...], oid: int, added: dict[str, Attribute] | None = None
+    ) -> None:
+        self.records.set_key(schema, name, columns, oid, added)
+
+    def add_schema(self, fingerprint: str, text: str) -> None:
+        self.records.add_schema(fingerprint, text)
+
+    def request(self, values: dict[str, str]) -> None:
+        self.records.request(values)
+
+    def begin(self, commit_lsn: i64, commit_ts: i64) -> None:
+        self.records.begin(commit_lsn, commit_ts)
+
+    def add(self, table: i64, op: i64, key: bytes | None, value: bytes) -> None:
+        self.records.add(table, op, key, value)
+
+    def add_large(self, table: i64, op: i64, key: bytes | None, value: LargeValue) -> None:
+        self.records.add_large(table, op, key, value)
+
+    def add_without_value(self, table: i64, op: i64, key: bytes) -> None:
+        self.records.add_without_value(table, op, key)
+
+    def add_headers(self, table: i64, headers: Headers, size: i64) -> None:
+        self.records.add_headers(table, headers, size)
+
+    def add_to_every_partition(self, table: i64, op: i64, value: bytes) -> None:
+        self.records.add_to_every_partition(table, op, value)
+
+    def commit(self, end_lsn: i64) -> None:
+        self.records.commit(end_lsn)
