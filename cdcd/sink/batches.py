@@ -42,7 +42,7 @@ def message_bytes(message: Message) -> int:
 
 
 DELETE: Final = 0x64
-_TOMBSTONE: Final = 0
+TOMBSTONE: Final = 0
 _OPS: Final = b"crudtm"
 """All ops of the event envelope."""
 
@@ -316,7 +316,7 @@ class BatchBuilder(RecordConsumer):
             batch.bytes += len(key)
             if op == DELETE and self._tombstones:
                 gathering.messages.append({"key": key, "value": None})
-                gathering.ops.append(_TOMBSTONE)
+                gathering.ops.append(TOMBSTONE)
 
     def add_without_value(self, table: i64, op: i64, key: bytes) -> None:
         self.add(table, op, key, b"")
@@ -336,7 +336,7 @@ class BatchBuilder(RecordConsumer):
             headers = headers + before
         message["headers"] = headers
         self._batch.bytes += size
-        if gathering.ops[last] == _TOMBSTONE:
+        if gathering.ops[last] == TOMBSTONE:
             messages[last - 1]["headers"] = headers
             self._batch.bytes += size
 

@@ -26,7 +26,7 @@ from cdcd.errors import DecodeError, GapError, Unpublishable
 from cdcd.progress.daemon_requests import DISCARD, MESSAGES, UNPARK, Request
 from cdcd.progress.records import DeferredTable, ParkedTable, SlotRecord, table_key
 from cdcd.progress.snapshot_records import RUNNING, TableSnapshot
-from cdcd.sink.batches import Batch, message_bytes
+from cdcd.sink.batches import TOMBSTONE, Batch, message_bytes
 from cdcd.sink.interfaces import ParkedReader
 from cdcd.sink.kafka_transaction import Table
 from cdcd.sink.parking.wire_format import ParkedChunk, batch_of
@@ -232,7 +232,7 @@ class ParkedTables:
                 scanned_offsets += self._replay(batch, table, known)
             except (GapError, DecodeError) as error:
                 raise Unpublishable(error.message, error.hint, table=table, gone=True, code=error.code) from error
-            if batch.rows or scanned_offsets >= self._reader.scanned_max:
+            if batch.tables or scanned_offsets >= self._reader.scanned_max:
                 break  # tables without events, as most deferred ones are, share one Kafka transaction
         return batch
 
@@ -252,11 +252,12 @@ class ParkedTables:
             self.needs_new_stream |= rename is not None
         else:
             self._tables[table] = replace(known, offset=chunk.offset)
+        events = sum(event.op != TOMBSTONE for event in chunk.events)
         if chunk.events or is_parked:
             message = "publishing the changes made during the snapshot"
             if is_parked:
                 message = "unparked" if chunk.is_last else "unparking"
-            self._replayed.append((message, ".".join(table), len(chunk.events)))
+            self._replayed.append((message, ".".join(table), events))
         if chunk.events:
             replayed = batch_of(*table, chunk.events)
             if rename is not None:
@@ -265,7 +266,7 @@ class ParkedTables:
                         record["key"] = rename(table, "key", record["key"])
                     if record["value"] is not None:
                         record["value"] = rename(table, "value", record["value"])
-            batch.rows = len(chunk.events)
+            batch.rows = events
             # So the size of a row that is refused again is known: it is the reason from then on.
             batch.bytes = sum(map(message_bytes, replayed.messages))
             batch.tables = [replayed]

@@ -11,7 +11,7 @@ from sim.fake_kafka import FakeAdmin, FakeBroker, FakeProducer, FakeReading
 
 from cdcd.errors import KafkaUnavailable, RecordTooLarge, Unpublishable
 from cdcd.progress.daemon_requests import DISCARD, MESSAGES, SNAPSHOT, UNPARK, Request
-from cdcd.progress.records import SlotRecord, parse_slot_record
+from cdcd.progress.records import DeferredTable, SlotRecord, parse_slot_record
 from cdcd.progress.snapshot_records import DONE, RUNNING, STOPPED, WANTED, TableSnapshot, parse_snapshot_record
 from cdcd.sink.batches import BatchBuilder, Message
 from cdcd.sink.kafka.parked_reader import KafkaParkedReader
@@ -192,6 +192,28 @@ def test_the_seeds_park_and_unpark() -> None:
         scene.run()
         parked += scene.parked_once
     assert parked > 10
+
+
+class TombstoneAlone:
+    """Reads a tombstone of `a`, whose delete was in the portion before, and then an insert of `b`."""
+
+    scanned_max = 100_000
+
+    def read(self, key: bytes, offset: int) -> ParkedChunk:
+        event = ParkedEvent(0, b"1", None, False) if key.endswith(b"a") else ParkedEvent(INSERT, b"1", b"row", False)
+        return ParkedChunk([event], offset + 1, is_last=True)
+
+
+def test_a_replayed_tombstone_counts_as_no_event_and_goes_out_though_it_comes_alone() -> None:
+    deferred = tuple(DeferredTable(*table, 0x100, 0) for table in (A, B))
+    last = SlotRecord("s", 0x100, 0x100, 1, SOURCE.system_id, 1, 1, 1, deferred=deferred)
+    topics = TableTopics(FakeAdmin(FakeBroker()), NAMES, TopicSettings(1, 1))
+    tables = ParkedTables(topics, "s", last, None, TombstoneAlone())
+    replayed = [tables.next_chunk(0x100) for _ in range(2)]
+    assert [(batch.rows, [each.messages for each in batch.tables]) for batch in replayed] == [
+        (0, [[{"key": b"1", "value": None}]]),
+        (1, [[{"key": b"1", "value": b"row"}]]),
+    ]
 
 
 # Decisions of a daemon that is not the last one that streamed
