@@ -42,7 +42,7 @@ class RestartedDaemon:
         monitoring = {"host": "127.0.0.1", "port": self._port}
         daemon = Daemon(folder, dsn, broker, prefix, spool=spool, monitoring=monitoring, **settings)
         self.slot = daemon.slot
-        self._config = daemon.config
+        self.config = daemon.config
         self.log = daemon.log
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: subprocess.Popen[bytes] | None = None
@@ -76,10 +76,10 @@ class RestartedDaemon:
     def change_settings(self, section: str, line: str) -> None:
         """Replace the settings file by one that has this line in the section, and let the daemon read it."""
         name, head = line.partition(" ")[0], f"[{section}]\n"
-        text = re.sub(rf"(?m)^{name} = .*\n", "", self._config.read_text())
-        fresh = self._config.with_suffix(".new")
+        text = re.sub(rf"(?m)^{name} = .*\n", "", self.config.read_text())
+        fresh = self.config.with_suffix(".new")
         fresh.write_text(text.replace(head, f"{head}{line}\n"))
-        fresh.replace(self._config)
+        fresh.replace(self.config)
         if self.holds_slot:  # before that it may not handle signals yet
             self.signal(signal.SIGHUP)
 
@@ -115,7 +115,7 @@ class RestartedDaemon:
             self.holds_slot = False
             self._expected = self._last_error = ""
             self._process = process = subprocess.Popen(
-                [*command(), "run", "--config", str(self._config)],
+                [*command(), "run", "--config", str(self.config)],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 env=environment(),

@@ -1,6 +1,7 @@
 """The rules by which a reader takes a table's records apart, one class for each format of events.
 
-Before: `reading` gives records. After: `topic_check` compares the events with the ledger.
+Before: `reading` gives records. After: `topic_check` compares the events with the ledger. `connect_events` has the
+formats that are Debezium's.
 
 No code of cdcd reads here: only fastavro, json, and the rules of the manual. A value longer than `SHORT` stays as its
 digest.
@@ -17,6 +18,7 @@ from typing import Any, Protocol
 
 import fastavro
 from chaos.reading import Place, Record
+from chaos.writers import Change
 from support import topics
 
 SHORT = 60
@@ -54,9 +56,13 @@ class Format(Protocol):
     """Takes the records of tables apart."""
 
     has_commit_lsn: bool
-    """The first number of a position is the commit LSN of the transaction, and the second one counts its rows."""
+    """The first number of a position is the commit LSN of the transaction."""
+    has_seq: bool
+    """The second number of a position counts the changes of the transaction: none is missing."""
     has_tombstones: bool
     """After each delete comes a record with the same key and without a value."""
+    has_old_rows: bool
+    """Each change says which row it changes, also in a table without a key, and a truncate is an event."""
 
     def learn(self, record: Record) -> None:
         """Take a record of the topic of schemas."""
@@ -64,15 +70,31 @@ class Format(Protocol):
     def knows(self, record: Record) -> bool:
         """Whether the schemas of the record are there."""
 
+    def is_event(self, record: Record) -> bool:
+        """Whether the record is an event, and not the tombstone after one."""
+
     def event(self, record: Record) -> Event:
         """Take a record apart."""
 
+    def shown(self, change: Change) -> Change | None:
+        """Return what readers can tell of a change; None if no record says it."""
 
-class Avro:
-    """cdcd's own events, by the schemas on a topic."""
 
-    has_commit_lsn = True
+class _Own:
+    """cdcd's own events, in any encoding."""
+
+    has_commit_lsn = has_seq = has_old_rows = True
     has_tombstones = False
+
+    def is_event(self, record: Record) -> bool:
+        return record.value is not None
+
+    def shown(self, change: Change) -> Change | None:
+        return change
+
+
+class Avro(_Own):
+    """cdcd's own events, by the schemas on a topic."""
 
     def __init__(self) -> None:
         self._schemas: dict[str, Any] = {}
@@ -118,8 +140,8 @@ class Avro:
         return record
 
 
-class _Json:
-    """Events in JSON, with or without their schemas: no topic has the schemas."""
+class Json(_Own):
+    """cdcd's own events in JSON, with or without their schemas: no topic has the schemas."""
 
     def __init__(self, *, with_schemas: bool) -> None:
         self._with_schemas = with_schemas
@@ -130,54 +152,25 @@ class _Json:
     def knows(self, record: Record) -> bool:
         return True
 
-
-class Json(_Json):
-    """cdcd's own events in JSON."""
-
-    has_commit_lsn = True
-    has_tombstones = False
-
     def event(self, record: Record) -> Event:
         assert record.value is not None
-        value = _payload(record.value, self._with_schemas)
+        value = payload(record.value, self._with_schemas)
         source = value["source"]
         lost = {(each["image"], each["column"]): each["text"] for each in value["unrepresentable"]}
 
         def texts(image: str) -> Texts | None:
-            row = _texts(value[image])
+            row = texts_of(value[image])
             return row and {name: short(lost.get((image, name), text)) for name, text in row.items()}
 
         return Event(
             record.place, record.offset, (source["commit_lsn"], source["seq"]), source["xid"], source["lsn"],
-            value["op"], None if record.key is None else _payload(record.key, self._with_schemas), texts("before"),
+            value["op"], None if record.key is None else payload(record.key, self._with_schemas), texts("before"),
             texts("after"), value["unchanged"],
         )  # fmt: skip
 
 
-class DebeziumJson(_Json):
-    """Debezium's events in JSON.
-
-    They do not have the commit LSN of their transaction, but the end of the one before: that orders transactions, too.
-    """
-
-    has_commit_lsn = False
-    has_tombstones = True
-
-    def event(self, record: Record) -> Event:
-        assert record.value is not None
-        value = _payload(record.value, self._with_schemas)
-        source, op, after = value["source"], value["op"], _texts(value["after"])
-        before_this, lsn = json.loads(source["sequence"])
-        assert int(lsn) == source["lsn"]
-        return Event(
-            record.place, record.offset, (int(before_this or 0), source["lsn"], op == "c"), source["txId"],
-            source["lsn"], op, None if record.key is None else _payload(record.key, self._with_schemas),
-            _texts(value["before"]), after,
-            [name for name, text in (after or {}).items() if text == "__debezium_unavailable_value"],
-        )  # fmt: skip
-
-
-def _payload(data: bytes, with_schema: bool) -> dict[str, Any]:
+def payload(data: bytes, with_schema: bool) -> dict[str, Any]:
+    """Return the document in JSON; `with_schema`: it stands next to its schema."""
     document = json.loads(data)
     if with_schema:
         assert document.keys() == {"schema", "payload"}
@@ -193,7 +186,8 @@ def short(text: str | None) -> str | None:
     return "#" + hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def _texts(row: dict[str, Any] | None) -> Texts | None:
+def texts_of(row: dict[str, Any] | None) -> Texts | None:
+    """Return PostgreSQL's text of each value of a row in JSON, or in Connect's Avro."""
     return None if row is None else {name: short(_text(name, value)) for name, value in row.items()}
 
 
@@ -221,20 +215,16 @@ def _day(days: int) -> str:
     return f"{year if year > 0 else 1 - year:04}-{moved:%m-%d}" + ("" if year > 0 else " BC")
 
 
-_DEBEZIUM: dict[str, Any] = {"decimal_handling_mode": "string", "truncates": True}
-SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
-    "cdcd/avro": {},
-    "cdcd/json": {"sink": {"encoding": "json"}},
-    "cdcd/json-schema": {"sink": {"encoding": "json-schema"}},
-    "debezium/json": {"sink": {"format": "debezium", "encoding": "json"}, "debezium": _DEBEZIUM},
-    "debezium/json-schema": {"sink": {"format": "debezium", "encoding": "json-schema"}, "debezium": _DEBEZIUM},
-}
-"""The daemon's settings for each format and encoding."""
+def position_of(headers: dict[str, bytes]) -> Position:
+    """Return the position of the event that has these headers: `ce_id` is its transaction's commit LSN, and its number.
+
+    A row of a snapshot has three numbers.
+    """
+    return tuple(map(int, headers["ce_id"].split(b"-")))
 
 
-def format_of(name: str) -> Format:
-    """Make what takes the events of one of `SETTINGS` apart."""
-    if name == "cdcd/avro":
-        return Avro()
-    with_schemas = name.endswith("json-schema")
-    return Json(with_schemas=with_schemas) if name.startswith("cdcd/") else DebeziumJson(with_schemas=with_schemas)
+def wrong_header(event: Event, headers: dict[str, bytes]) -> str:
+    """Return what the headers say of an event that is not so; empty: nothing. Those of `draws.HEADERS` are there."""
+    said = headers["__op"].decode(), int(headers["__lsn"]), int(headers["__txid"]), position_of(headers)
+    wanted = event.op, event.lsn, event.xid, event.position
+    return "" if said == wanted else f"the headers say {said}, the event {wanted}"

@@ -37,10 +37,11 @@ class Record(NamedTuple):
     offset: int
     key: bytes | None
     value: bytes | None
+    headers: dict[str, bytes]
 
 
-Seen = tuple[str, int, int, "tuple[bytes | None, bytes | None] | None"]
-"""Topic, partition, offset, and the record's key and value; None instead of those: the partition ended here."""
+Seen = tuple[str, int, int, "tuple[bytes | None, bytes | None, dict[str, bytes]] | None"]
+"""Topic, partition, offset, and the record's key, value and headers; None instead: the partition ended here."""
 Portion = tuple[dict[str, int], list[Seen]]
 """New topics with their numbers of partitions, and the records that were read, maybe none."""
 
@@ -131,7 +132,12 @@ def _fresh(consumer: Any, prefix: str, known: set[str]) -> dict[str, int]:
 def _read(message: Any) -> Seen | None:
     error = message.error()
     if error is None:
-        return message.topic(), message.partition(), message.offset(), (message.key(), message.value())
+        return (
+            message.topic(),
+            message.partition(),
+            message.offset(),
+            (message.key(), message.value(), dict(message.headers() or ())),
+        )
     if error.code() == KafkaError._PARTITION_EOF:
         return message.topic(), message.partition(), message.offset(), None
     if error.code() not in _PASSING and not error.retriable():

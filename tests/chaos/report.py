@@ -26,6 +26,8 @@ class Report:
     started: str
     minutes: float
     versions: str
+    draw: str
+    """The format of the events, and what else the seed has drawn."""
     transactions: int = 0
     rows: int = 0
     kafka_transactions: int = 0
@@ -51,6 +53,8 @@ class Report:
     """How often the check's own consumer was ended by a signal and restarted, by the signal's name."""
     peak_rss_mb: float = 0.0
     tables: dict[str, int] = field(default_factory=dict)
+    counts: dict[str, int | str] = field(default_factory=dict)
+    """What came of the rows that count, by what it is; and how far their snapshots came."""
     problems: list[str] = field(default_factory=list)
 
     def outages(self, faults: list[Fault], arrivals: list[float]) -> None:
@@ -79,6 +83,7 @@ class Report:
         """The report as a page of text."""
         lines = [
             f"chaos: {self.minutes:g} minutes, seed {self.seed}, {self.started}, commit {self.commit}, {self.versions}",
+            f"events: {self.draw}",
             "",
             f"verdict        {'CLEAN' if not self.problems else 'NOT CLEAN'}: lost {self.lost}, doubled {self.doubled}",
             (
@@ -88,6 +93,7 @@ class Report:
             ),
             f"rows           {self.rows:,} in {self.kafka_transactions:,} Kafka transactions or idle cuts",
             f"tables         {', '.join(f'{k} {v:,}' for k, v in self.tables.items())} rows, equal as text",
+            f"counts         {', '.join(f'{k}: {v}' for k, v in self.counts.items())}",
             (
                 f"outage         longest {self.outage_s:.1f} s (during: {', '.join(self.outage_faults) or 'nothing'}); "
                 f"without a fault {self.quiet_outage_s:.1f} s"

@@ -5,12 +5,15 @@
     python tests/chaos/run.py --minutes 60 --brokers 3
     python tests/chaos/run.py --minutes 10 --kafka 2.8 --postgres 14
     python tests/chaos/run.py --minutes 3 --seed 7 --only kafka --events debezium/json
+    python tests/chaos/run.py --minutes 20 --every-format
 
 There are one PostgreSQL, one broker or three, a proxy in front of each, and two daemons. One daemon streams, the other
 stands by, and both are restarted when they end. Three brokers keep three replicas, of which two must be in sync.
 Writers keep a ledger of what they committed. Faults come from a seed. The verdict comes from the topics alone
-(`topic_check`). The seed also chooses the format of the events, and whether the settings have the key of a table. The
-exit code is 0 if the run is clean, 1 if it is not.
+(`topic_check`). The seed also draws the format of the events, their headers, masks, and whether the settings have the
+key of a table (`draws`). The exit code is 0 if the run is clean, 1 if it is not.
+
+`--every-format` gives each format an equal part of the minutes, one after the other, each on new servers.
 A seed gives the same faults and the same writers, but not the same timing.
 """
 
@@ -34,10 +37,13 @@ sys.path[:0] = [str(HERE.parent)]
 
 import psycopg  # noqa: E402
 import servers  # noqa: E402
-from chaos import events  # noqa: E402
+from chaos import counts  # noqa: E402
+from chaos.counts import CountWriter, Person  # noqa: E402
 from chaos.daemons import RestartedDaemon, wait_for  # noqa: E402
+from chaos.draws import FORMATS, Draw  # noqa: E402
 from chaos.faults import Faults, World  # noqa: E402
 from chaos.kafka_faults import OneBroker, ThreeBrokers  # noqa: E402
+from chaos.masks import Masks  # noqa: E402
 from chaos.report import Report  # noqa: E402
 from chaos.topic_check import TopicCheck  # noqa: E402
 from chaos.writers import KEYLESS, SCHEMA, Ledger, Writer  # noqa: E402
@@ -45,6 +51,7 @@ from servers.jars import KAFKAS, NEWEST, pinned_kafka  # noqa: E402
 from support.kafka_cluster import proxied_cluster  # noqa: E402
 from support.proxied_kafka import proxied_kafka  # noqa: E402
 from support.proxy import Proxy  # noqa: E402
+from support.registry import Registry  # noqa: E402
 
 PREFIX, SLOT = "chaos", "schaos"
 WRITERS = 4
@@ -60,18 +67,18 @@ POSTGRES = {
     "checkpoint_timeout": "60s",
 }
 SETTINGS: dict[str, dict[str, Any]] = {
-    "source": {"status_interval_s": 1, "tables": ["public.*", '"odd one".*']},
+    "source": {"status_interval_s": 1, "tables": ["public.*", '"odd one".*', "counted.*"]},
     "spool": {"memory_bytes": 1 << 20, "bytes_max": 256 << 20},
 }
-
-KEY: dict[str, Any] = {"match": '"odd one".*', "key": ["b", "A"], "partitions": 2}
-"""The entry of [[table]] for the table that `KEYLESS` is about."""
 
 KAFKA = {"log.segment.bytes": str(64 << 20)}
 REPLICATED: dict[str, Any] = {"replication_factor": 3, "topic_config": {"min.insync.replicas": "2"}}
 
 
-def running(*parts: Faults | TopicCheck | Writer) -> tuple[Faults | TopicCheck | Writer, ...]:
+Part = Faults | TopicCheck | Writer | CountWriter | Person
+
+
+def running(*parts: Part) -> tuple[Part, ...]:
     """The threads of a run, as one type. Each has a name and the error that ended it."""
     return parts
 
@@ -85,23 +92,46 @@ def main() -> int:
     parser.add_argument("--postgres", type=int, default=NEWEST, help=f"major version (default: {NEWEST})")
     parser.add_argument("--kafka", default=KAFKAS[-1], help=f"one of {', '.join(KAFKAS)} (default: the newest)")
     parser.add_argument("--brokers", type=int, choices=[1, 3], default=1, help="how many (default: 1)")
-    parser.add_argument("--events", choices=events.SETTINGS, help="their format and encoding (default: by the seed)")
+    parser.add_argument("--events", choices=FORMATS, help="their format and encoding (default: by the seed)")
+    parser.add_argument("--every-format", action="store_true", help="all of these, for equal parts of the minutes")
     parser.add_argument("--report", type=Path, metavar="FILE", help="also write the report to this file")
     parser.add_argument("--json", action="store_true", help="give the report as JSON")
     parser.add_argument("--keep", type=Path, metavar="DIRECTORY", help="keep the daemons' logs in this directory")
     given = parser.parse_args()
     seed = given.seed if given.seed is not None else random.randrange(1_000_000)
-    with tempfile.TemporaryDirectory(prefix="cdcd-chaos-") as folder:
-        report = chaos(
-            given.keep or Path(folder), given.minutes, seed,
-            only=given.only, version=given.postgres, kafka_version=given.kafka, brokers=given.brokers,
-            form=given.events,
-        )  # fmt: skip
-    text = report.as_json() if given.json else report.as_text()
-    print(text)
+    forms = FORMATS if given.every_format else [given.events]
+    reports = []
+    for number, form in enumerate(forms):
+        with tempfile.TemporaryDirectory(prefix="cdcd-chaos-") as folder:
+            keep = given.keep / str(form).replace("/", "-") if given.keep and given.every_format else given.keep
+            report = chaos(
+                keep or Path(folder), given.minutes / len(forms), seed + number,
+                only=given.only, version=given.postgres, kafka_version=given.kafka, brokers=given.brokers, form=form,
+            )  # fmt: skip
+        reports.append(report)
+        print(report.as_json() if given.json else report.as_text(), flush=True)
+    if given.every_format:
+        print(summary(reports))
     if given.report:
-        given.report.write_text(text + "\n")
-    return 1 if report.problems else 0
+        texts = [report.as_json() if given.json else report.as_text() for report in reports]
+        given.report.write_text("\n\n".join([*texts, *([summary(reports)] if given.every_format else [])]) + "\n")
+    return 1 if any(report.problems for report in reports) else 0
+
+
+def summary(reports: list[Report]) -> str:
+    """A line for each format, and the sum."""
+    lines = [
+        f"{'CLEAN' if not each.problems else 'NOT CLEAN':9}  {each.transactions:7,} transactions, {each.rows:9,} rows, "
+        f"{sum(each.faults.values()):3} faults, lost {each.lost}, doubled {each.doubled}: {each.draw}"
+        for each in reports
+    ]
+    transactions, rows = sum(each.transactions for each in reports), sum(each.rows for each in reports)
+    lines.append(
+        f"in all: {transactions:,} transactions, {rows:,} rows, "
+        f"{sum(sum(each.faults.values()) for each in reports)} faults, lost {sum(each.lost for each in reports)}, "
+        f"doubled {sum(each.doubled for each in reports)}, not clean {sum(bool(each.problems) for each in reports)}"
+    )
+    return "\n".join(["", *lines])
 
 
 def chaos(
@@ -117,55 +147,64 @@ def chaos(
 ) -> Report:
     """Break things for `minutes`, wait until everything is published, and compare the topics with the ledger.
 
-    `form`: one of `events.SETTINGS`; None: the seed chooses.
+    `form`: one of `draws.FORMATS`; None: the seed chooses.
     """
     began = datetime.now(UTC)
-    form = form or random.Random(seed).choice(list(events.SETTINGS))
-    has_key = random.Random(f"key {seed}").random() < 0.5
-    ledger = Ledger()
+    draw = Draw.of(seed, form)
+    masks = Masks(on=draw.has_masks)
     with ExitStack() as stack:
         postgres = stack.enter_context(servers.PostgreSQL(version, settings=POSTGRES))
         kafka = stack.enter_context(kafka_of(kafka_version, brokers, folder))
         to_postgres = stack.enter_context(Proxy(postgres.port))
+        registry = stack.enter_context(Registry())
+        reader = draw.reader(registry.schemas)
+        ledger = Ledger(lambda change: reader.shown(masks.shown(change)))
         with psycopg.connect(postgres.dsn(), autocommit=True) as sql:
-            sql.execute(SCHEMA.encode())
-            if has_key:
+            sql.execute((SCHEMA + counts.SCHEMA).encode())
+            if draw.has_key:
                 sql.execute(KEYLESS.encode())
         dsn = f"host=127.0.0.1 port={to_postgres.port} dbname=postgres user=postgres connect_timeout=3"
         two_phase = version >= 15
-        settings: dict[str, Any] = (
-            SETTINGS | {"source": {**SETTINGS["source"], "two_phase": two_phase}} | events.SETTINGS[form]
-        )
-        if has_key:
-            settings |= {"table": [KEY]}
+        settings: dict[str, Any] = SETTINGS | {"source": {**SETTINGS["source"], "two_phase": two_phase}}
+        settings |= draw.settings(registry.url)
         if brokers > 1:
-            settings |= {"sink": REPLICATED | settings.get("sink", {})}
+            settings["sink"] = REPLICATED | settings["sink"]
         daemons = [
             stack.enter_context(RestartedDaemon(f"daemon-{n}", folder, dsn, kafka.bootstrap, PREFIX, **settings))
             for n in (1, 2)
         ]
-        wait_for(lambda: any(daemon.holds_slot for daemon in daemons), "daemon that streams", 60)
-        check = TopicCheck(kafka.unproxied, PREFIX, ledger, events.format_of(form))
+        wait_for(lambda: any(daemon.holds_slot for daemon in daemons), "daemon that streams", 240)
+        check = TopicCheck(kafka.unproxied, PREFIX, ledger, reader, masks, has_headers=draw.has_headers)
         check.start()
         writers = [Writer(n, postgres.dsn(), ledger, seed, PAUSE_S, two_phase) for n in range(1, WRITERS + 1)]
-        for writer in writers:
-            writer.start()
+        counting = CountWriter(postgres.dsn(), seed)
+        person = Person(str(daemons[0].config), check.counts)
+        for part in (*writers, counting, person):
+            part.start()
         faults = Faults(World(postgres, kafka, to_postgres, daemons), seed, only)
         time.sleep(3)
         faults.start()
-        _wait(minutes * 60, faults, check, writers)
+        leaks = _wait(minutes * 60, faults, check, running(*writers, counting, person), masks, folder)
         faults.finish()
+        counting.done.set()
+        counting.join(60)
+        check.counts.expect(postgres.dsn())
         problems = settle(writers, check, daemons)
+        person.done.set()
         for daemon in daemons:
             daemon.stop()
         check.done.set()
         check.join(30)
         tables = check.compare_tables(postgres.dsn())
-        version_text = f"PostgreSQL {version}, Kafka {pinned_kafka(kafka_version)}, brokers: {brokers}, events: {form}"
-        version_text += ", a key of the settings" if has_key else ""
+        check.counts.finish()
+        problems += [*check.counts.problems, *leaks, *masks.leaks(daemon.log for daemon in daemons)]
+        version_text = f"PostgreSQL {version}, Kafka {pinned_kafka(kafka_version)}, brokers: {brokers}"
     _timeline(folder / "faults.log", faults)
-    report = Report(seed, commit(), f"{began:%Y-%m-%d %H:%M} UTC", minutes, version_text, tables=tables)
-    _fill(report, ledger, check, faults, daemons, writers, problems)
+    report = Report(seed, commit(), f"{began:%Y-%m-%d %H:%M} UTC", minutes, version_text, draw.as_text(), tables=tables)
+    report.counts = dict(check.counts.count) | {
+        f"snapshot of {name}": how for name, how in check.counts.states.items() if how
+    }
+    _fill(report, ledger, check, faults, daemons, running(*writers, counting, person), problems)
     return report
 
 
@@ -180,14 +219,20 @@ def kafka_of(version: str, brokers: int, folder: Path) -> Iterator[OneBroker | T
             yield ThreeBrokers(proxied, PREFIX, SLOT, folder)
 
 
-def _wait(seconds: float, faults: Faults, check: TopicCheck, writers: list[Writer]) -> None:
+def _wait(
+    seconds: float, faults: Faults, check: TopicCheck, writers: tuple[Part, ...], masks: Masks, folder: Path
+) -> list[str]:
+    """Wait; returns what the files of the spools hold that must be hidden."""
     deadline = time.monotonic() + seconds
+    leaks: list[str] = []
     while time.monotonic() < deadline:
         time.sleep(0.5)
         check.restart_silent_reader()
+        leaks = leaks or masks.leaks(folder.glob("daemon-*/spool/**/*"))
         for part in running(faults, check, *writers):
             if part.error is not None:
                 raise part.error
+    return leaks
 
 
 def settle(writers: list[Writer], check: TopicCheck, daemons: list[RestartedDaemon]) -> list[str]:
@@ -214,7 +259,7 @@ def _fill(
     check: TopicCheck,
     faults: Faults,
     daemons: list[RestartedDaemon],
-    writers: list[Writer],
+    writers: tuple[Part, ...],
     problems: list[str],
 ) -> None:
     report.transactions, report.rows = check.count["transactions"], check.count["rows"]

@@ -28,8 +28,9 @@ sys.path[:0] = [str(HERE.parent)]
 
 import psycopg  # noqa: E402
 import servers  # noqa: E402
-from chaos import events  # noqa: E402
 from chaos.daemons import RestartedDaemon, wait_for  # noqa: E402
+from chaos.events import Avro  # noqa: E402
+from chaos.masks import Masks  # noqa: E402
 from chaos.run import POSTGRES, SETTINGS, commit, running, settle  # noqa: E402
 from chaos.topic_check import TopicCheck  # noqa: E402
 from chaos.writers import SCHEMA, Ledger, Writer  # noqa: E402
@@ -134,7 +135,7 @@ def soak(folder: Path, minutes: float, seed: int) -> Soak:
             RestartedDaemon("daemon", folder, postgres.dsn(), kafka.bootstrap, "soak", **SETTINGS)
         )
         wait_for(lambda: daemon.holds_slot, "daemon that streams", 60)
-        check = TopicCheck(kafka.bootstrap, "soak", ledger, events.format_of("cdcd/avro"))
+        check = TopicCheck(kafka.bootstrap, "soak", ledger, Avro(), Masks(on=False))
         check.start()
         writers = [Writer(n, postgres.dsn(), ledger, seed, 0.1, NEWEST >= 15) for n in range(1, WRITERS + 1)]
         for writer in writers:

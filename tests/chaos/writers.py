@@ -85,7 +85,9 @@ class Prepared(NamedTuple):
 class Ledger:
     """Committed transactions by xid, until `topic_check` takes them. Safe for several threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, shown: Callable[[Change], Change | None] = lambda change: change) -> None:
+        """`shown`: what the events say of a change; None: nothing."""
+        self._shown = shown
         self._lock = threading.Lock()
         self._open: dict[int, Transaction] = {}
         self.committed = self.rows = self.rolled_back = self.unsure = 0
@@ -93,6 +95,9 @@ class Ledger:
 
     def commit(self, xid: int, transaction: Transaction, kind: str) -> None:
         """Note a transaction that the server has committed."""
+        transaction.statements = [
+            [shown for change in each if (shown := self._shown(change)) is not None] for each in transaction.statements
+        ]
         rows = sum(map(len, transaction.statements))
         with self._lock:
             self.committed += 1
