@@ -95,6 +95,7 @@ def test_a_right_that_is_withdrawn_for_a_moment_delays_events_and_loses_none(
         stream.check(("public", "t"))
 
 
+@pytest.mark.whole
 def test_a_right_to_see_the_topics_that_is_withdrawn_from_an_idle_daemon_is_said_within_a_minute(
     database: Database, guarded_kafka: servers.Kafka, prefix: str, tmp_path: Path
 ) -> None:

@@ -182,6 +182,7 @@ def test_a_stream_goes_on_after_pg_upgrade(
 # Servers whose history has nothing to do with the old one's
 
 
+@pytest.mark.whole
 def test_a_stream_goes_on_at_a_server_whose_lsns_begin_again_lower(
     stream: StreamFixture, new: servers.PostgreSQL
 ) -> None:
@@ -230,6 +231,7 @@ def test_a_switch_by_logical_replication_goes_on_while_the_old_daemon_still_runs
     goes_on(stream)
 
 
+@pytest.mark.whole
 def test_an_adoption_that_is_killed_at_any_moment_is_run_again(stream: StreamFixture, new: servers.PostgreSQL) -> None:
     stream.sql(Writer.TABLE)
     drain(stream)
@@ -249,7 +251,7 @@ def test_an_adoption_that_is_killed_at_any_moment_is_run_again(stream: StreamFix
 # Servers that lack what was published
 
 
-@pytest.mark.in_turns(3)
+@pytest.mark.in_turns(4)
 @pytest.mark.parametrize("how", ["--resnapshot", "--repair"])
 @pytest.mark.parametrize("writes_on", [False, True], ids=["shorter", "longer"])
 def test_a_volume_that_was_put_back_is_refused_and_the_topics_become_its_tables(

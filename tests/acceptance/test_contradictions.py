@@ -60,6 +60,7 @@ def delete(stream: StreamFixture, *names: str) -> None:
 # Progress that is lost
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.parametrize("lost", [["progress"], ["progress", "snapshots"]], ids=" and ".join)
 def test_a_lost_progress_topic_is_refused_and_a_new_snapshot_replaces_it(
     own: StreamFixture, server: servers.PostgreSQL, lost: list[str]

@@ -81,6 +81,7 @@ def test_a_renamed_table_goes_on_in_a_topic_of_its_new_name(stream: StreamFixtur
     assert topics.fold(events) == stream.content("other", "u")
 
 
+@pytest.mark.whole
 @pytest.mark.postgres_versions("oldest", 15, "newest")
 def test_a_table_whose_schema_is_renamed_goes_on_in_a_topic_of_its_new_name(stream: StreamFixture) -> None:
     stream.sql(

@@ -17,6 +17,7 @@ def streamed(stream: StreamFixture) -> int:
     return int(count)
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.postgres_versions("oldest", "newest")
 @pytest.mark.parametrize("end", ["RELEASE s", "ROLLBACK TO s"], ids=["released", "rolled back"])
 def test_a_message_of_a_savepoint_is_published_unless_it_was_rolled_back(stream: StreamFixture, end: str) -> None:

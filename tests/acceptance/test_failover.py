@@ -64,6 +64,7 @@ def test_the_stream_goes_on_at_the_promoted_standby_exactly_once(
         assert len(events) > 100
 
 
+@pytest.mark.whole
 def test_a_new_primary_that_lost_published_changes_is_refused_with_a_hint(
     careless: Pair, broker: str, prefix: str, tmp_path: Path
 ) -> None:

@@ -60,6 +60,7 @@ def gaps(stream: StreamFixture) -> list[dict[str, object]]:
     return [record for record in stream.slot_records() if "gap_lsn" in record]
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.postgres_versions("oldest", "newest")
 def test_after_a_dropped_slot_only_what_differs_is_published_under_load(stream: StreamFixture) -> None:
     streamed_once(
@@ -104,6 +105,7 @@ def test_after_a_dropped_slot_only_what_differs_is_published_under_load(stream: 
     assert states[-1]["done"]
 
 
+@pytest.mark.whole
 @pytest.mark.postgres_versions("newest")
 def test_a_daemon_that_is_killed_at_each_step_repairs_each_row_once(stream: StreamFixture) -> None:
     streamed_once(
@@ -168,6 +170,7 @@ def test_tables_that_cannot_be_repaired_row_by_row_are_copied(stream: StreamFixt
     assert {topic for topic, op in copied if op == "r"} == {f"public.{n}" for n in tables if n != "fine"}
 
 
+@pytest.mark.whole
 @pytest.mark.postgres_versions("newest")
 def test_an_idle_server_with_many_tables_is_compared_without_waiting_for_its_commits(stream: StreamFixture) -> None:
     names = [f"t{n}" for n in range(8)]
@@ -196,6 +199,7 @@ def moved(stream: StreamFixture) -> None:
     stream.sql(f"SELECT pg_replication_slot_advance('{stream.slot}', pg_current_wal_lsn())")
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.parametrize("lose", [lost_wal, moved])
 def test_a_slot_that_has_lost_wal_or_was_moved_is_repaired(
     on_restartable_postgres: StreamFixture, lose: Callable[[StreamFixture], None]

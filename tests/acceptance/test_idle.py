@@ -13,6 +13,7 @@ from support.stream import StreamFixture, eventually
 INTERVAL_S = 1.0
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.postgres_versions("oldest", "newest")
 def test_the_slot_follows_a_busy_server_whose_publication_is_idle(stream: StreamFixture) -> None:
     stream.sql(

@@ -130,6 +130,7 @@ def copied(stream: StreamFixture, daemon: Daemon, snapshots: int = 2) -> None:
     assert daemon.log.read_text().count("took a snapshot") == snapshots
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.postgres_versions("oldest", "newest")
 @pytest.mark.parametrize("lags", [True, False])
 def test_a_table_with_another_key_is_copied_once_under_the_new_one(stream: StreamFixture, *, lags: bool) -> None:
@@ -150,7 +151,7 @@ def test_a_table_with_another_key_is_copied_once_under_the_new_one(stream: Strea
     assert daemon.stop() == 0
 
 
-@pytest.mark.in_turns(2)
+@pytest.mark.in_turns(3)
 @pytest.mark.parametrize(
     "altered",
     [

@@ -147,6 +147,7 @@ def test_a_fast_shutdown_does_not_wait_for_a_prepared_transaction(
         assert len(stream.events()) == 2
 
 
+@pytest.mark.in_turns(3)
 @pytest.mark.parametrize("how", ["immediate", "SIGKILL", "terminate"])
 def test_every_row_once_after_the_server_is_lost(
     on_restartable_postgres: StreamFixture, restartable_postgres: servers.PostgreSQL, how: str
@@ -233,6 +234,7 @@ def test_changes_that_a_crashed_server_sends_again_are_left_out(
         assert len(stream.check(("public", "t"))) == 51
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.parametrize("how", ["clean", "SIGKILL"])
 def test_every_row_once_after_the_broker_was_restarted(
     on_restartable_kafka: StreamFixture, restartable_kafka: servers.Kafka, how: str
@@ -257,6 +259,7 @@ def test_every_row_once_after_the_broker_was_restarted(
         _finish(stream, daemon, ("public", "late"))
 
 
+@pytest.mark.whole
 def test_a_silent_broker_ends_no_connection_and_loses_no_row(
     on_restartable_kafka: StreamFixture, restartable_kafka: servers.Kafka
 ) -> None:

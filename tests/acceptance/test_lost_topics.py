@@ -87,6 +87,7 @@ def _check(stream: StreamFixture) -> None:
         assert topics.fold(events, snapshot=True) == stream.content(*table)
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.parametrize("lose", [_delete, _make_again])
 def test_a_topic_that_was_lost_while_no_daemon_ran_is_refused_and_made_good_by_a_new_snapshot(
     stream: StreamFixture, lose: Callable[[StreamFixture, str], None]
@@ -109,6 +110,7 @@ def test_a_topic_that_was_lost_while_no_daemon_ran_is_refused_and_made_good_by_a
         assert daemon.stop() == 0
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.parametrize("lose", [_delete, _make_again])
 def test_a_topic_that_is_lost_while_the_daemon_runs_is_noticed_within_a_minute(
     stream: StreamFixture, lose: Callable[[StreamFixture, str], None]
@@ -145,6 +147,7 @@ def test_a_progress_that_is_deleted_while_the_daemon_runs_is_named(stream: Strea
         daemon.wait_for_log(f"the topic {stream.prefix}.progress does not exist any more", NOTICED_WITHIN_S)
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_a_deleted_topic_is_missed_though_the_broker_makes_topics_by_itself(
     start_kafka: Callable[..., servers.Kafka], database: Database, tmp_path: Path
@@ -256,6 +259,7 @@ def test_own_topics_that_somebody_else_has_made_with_several_partitions_keep_wha
     _check(stream)
 
 
+@pytest.mark.whole
 def test_a_log_that_a_broker_has_cut_is_refused(
     on_restartable_kafka: StreamFixture, restartable_kafka: servers.Kafka
 ) -> None:
@@ -270,6 +274,7 @@ def test_a_log_that_a_broker_has_cut_is_refused(
     _refusal(stream, f"the topic {topic} ends at offset", "but the daemon has written up to")
 
 
+@pytest.mark.whole
 def test_a_progress_whose_last_records_are_lost_is_refused_and_a_new_snapshot_replaces_them(
     on_restartable_kafka: StreamFixture, restartable_kafka: servers.Kafka
 ) -> None:
@@ -305,6 +310,7 @@ def test_a_progress_whose_last_records_are_lost_is_refused_and_a_new_snapshot_re
     topics.check_exactly_once(stream.events())
 
 
+@pytest.mark.in_turns(3)
 @pytest.mark.parametrize("own", ["progress", "schemas", "snapshots"])
 def test_cdcds_own_topic_that_would_expire_is_refused(stream: StreamFixture, own: str) -> None:
     _published(stream)

@@ -99,6 +99,7 @@ def cut(stream: StreamFixture, user: str) -> None:
     stream.sql(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{user}'")
 
 
+@pytest.mark.whole
 def test_a_password_that_changes_all_the_time_lets_every_connection_in_and_a_command_that_fails_is_waited_for(
     server: servers.PostgreSQL, stream: StreamFixture, tmp_path: Path
 ) -> None:

@@ -100,7 +100,7 @@ def verified(daemon: Daemon, *tables: str, code: int = 0) -> list[dict[str, Any]
     return [json.loads(line) for line in said.splitlines()]
 
 
-@pytest.mark.in_turns(2)
+@pytest.mark.in_turns(4)
 @pytest.mark.parametrize("binary", [False, "auto"], ids=["text", "binary"])
 @pytest.mark.postgres_versions("oldest", "newest")
 def test_a_secret_value_is_nowhere_behind_cdcd(stream: StreamFixture, binary: object) -> None:

@@ -266,6 +266,7 @@ def looks_like_debezium(stream: StreamFixture, tmp_path: Path) -> Path:
     return leave_topics(stream, tmp_path, {}, sink={"encoding": "json"})
 
 
+@pytest.mark.whole
 def test_what_was_published_beyond_the_slots_position_is_left_out_whatever_is_killed(
     stream: StreamFixture, looks_like_debezium: Path, tmp_path: Path
 ) -> None:

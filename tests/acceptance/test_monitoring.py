@@ -121,6 +121,7 @@ def test_health_fails_while_kafka_takes_nothing_and_comes_back(
     assert daemon.stop() == 0
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.parametrize("how", ["pause", "kill"])
 def test_a_kafka_that_is_gone_is_told_by_name_within_ten_seconds_though_nothing_waits_for_it(
     on_restartable_kafka: StreamFixture, restartable_kafka: servers.Kafka, how: str
@@ -192,6 +193,7 @@ def test_a_postgresql_that_is_silent_is_told_by_name_within_ten_seconds(stream: 
     assert daemon.stop() == 0
 
 
+@pytest.mark.whole
 def test_a_topic_that_lacks_replicas_in_sync_is_named_and_waited_for(database: Database, tmp_path: Path) -> None:
     with (
         servers.KafkaCluster(brokers=2, controllers=1) as cluster,
@@ -230,6 +232,7 @@ def test_a_registry_that_is_gone_is_told_by_name_but_changes_flow(stream: Stream
     assert daemon.stop() == 0
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.parametrize("streaming", ["off", "on"])
 def test_the_lag_of_a_large_transaction_grows_from_its_commit_until_kafka_has_it(
     stream: StreamFixture, streaming: str

@@ -50,6 +50,7 @@ def odd(
             admin.execute(sql.SQL("DROP ROLE {}").format(quoted))
 
 
+@pytest.mark.in_turns(3)
 def test_an_odd_name_of_database_role_and_publication_does(
     odd: tuple[str, StreamFixture], postgres: servers.PostgreSQL
 ) -> None:

@@ -137,6 +137,7 @@ def person(is_applied: tuple[int, bool], kafka: servers.Kafka, certificates: Cer
         yield made
 
 
+@pytest.mark.in_turns(2)
 def test_the_page_from_empty_servers_to_a_table_that_is_made_later(
     person: Person, kafka: servers.Kafka, is_applied: tuple[int, bool]
 ) -> None:

@@ -276,6 +276,7 @@ def test_a_failure_that_passes_costs_no_restart_of_the_stream(stream: StreamFixt
         assert daemon.stop() == 0
 
 
+@pytest.mark.whole
 def test_a_registry_that_does_not_answer_is_waited_for_and_a_stop_does_not_wait_for_it(stream: StreamFixture) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY)")
     daemon = stream.daemon(avro={"registry_url": "http://127.0.0.1:9/none"}).start()

@@ -52,6 +52,7 @@ def repairs(stream: StreamFixture) -> Counter[tuple[str, str]]:
     )
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.postgres_versions("oldest", "newest")
 def test_only_what_differs_is_published_while_writers_go_on(stream: StreamFixture) -> None:
     stream.sql("CREATE TABLE items (id int PRIMARY KEY, name text, body text)", Writer.TABLE)
@@ -141,6 +142,7 @@ KEYS = {
 }
 
 
+@pytest.mark.whole
 @pytest.mark.postgres_versions("newest")
 def test_keys_of_every_kind_are_found(stream: StreamFixture) -> None:
     stream.sql(

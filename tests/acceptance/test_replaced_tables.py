@@ -153,7 +153,7 @@ def in_turn(scripts: dict[str, list[str]]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(("script", "is_down"), turns, ids=scripts)
 
 
-@pytest.mark.in_turns(3)
+@pytest.mark.in_turns(8)
 @pytest.mark.postgres_versions("newest")
 @IN_BOTH
 @pytest.mark.parametrize("script", PLAIN)
@@ -161,14 +161,14 @@ def test_the_topic_follows_a_table_that_is_replaced(stream: StreamFixture, scrip
     _follows_table(stream, script, is_down=is_down)
 
 
-@pytest.mark.in_turns(3)
+@pytest.mark.in_turns(12)
 @OLDER
 @in_turn(PLAIN)
 def test_the_topic_follows_a_table_of_an_older_server(stream: StreamFixture, script: str, is_down: bool) -> None:
     _follows_table(stream, script, is_down=is_down)
 
 
-@pytest.mark.in_turns(3)
+@pytest.mark.in_turns(8)
 @pytest.mark.postgres_versions("newest")
 @IN_BOTH
 @pytest.mark.parametrize("script", PARTITIONED)
@@ -176,7 +176,7 @@ def test_the_topic_of_a_root_follows_its_partitions(stream: StreamFixture, scrip
     _follows_root(stream, script, is_down=is_down)
 
 
-@pytest.mark.in_turns(3)
+@pytest.mark.in_turns(12)
 @OLDER
 @in_turn(PARTITIONED)
 def test_the_topic_of_a_root_follows_its_partitions_in_an_older_server(
@@ -221,6 +221,7 @@ def wait_for_commits(writer: Writer, commits: int) -> None:
     eventually(lambda: writer.commits >= commits, "commit of the writer")
 
 
+@pytest.mark.in_turns(3)
 def test_a_table_swapped_twenty_times_under_load_is_equal_in_the_end(stream: StreamFixture) -> None:
     stream.sql(Writer.TABLE)
     publish(stream)
@@ -241,6 +242,7 @@ def test_a_table_swapped_twenty_times_under_load_is_equal_in_the_end(stream: Str
     assert daemon.stop() == 0
 
 
+@pytest.mark.in_turns(3)
 def test_told_to_stop_the_daemon_ends_before_the_first_event_of_another_table(stream: StreamFixture) -> None:
     stream.sql(TABLE, ROWS)
     publish(stream)
@@ -257,6 +259,7 @@ def test_told_to_stop_the_daemon_ends_before_the_first_event_of_another_table(st
     follows(stream, started_again(stream, "copy"))
 
 
+@pytest.mark.in_turns(3)
 def test_told_to_stop_the_daemon_ends_where_it_has_seen_that_all_rows_were_written_again(
     stream: StreamFixture,
 ) -> None:

@@ -109,6 +109,7 @@ def test_no_slot_is_made_where_the_progress_is_lost(stream: StreamFixture) -> No
     assert stream.sql(f"SELECT 1 FROM pg_replication_slots WHERE slot_name = '{stream.slot}'") == []
 
 
+@pytest.mark.whole
 def test_a_slot_that_is_missing_is_not_judged_without_kafka(stream: StreamFixture) -> None:
     away = stream.daemon()
     nowhere = f"127.0.0.1:{servers.free_port()}"
@@ -119,6 +120,7 @@ def test_a_slot_that_is_missing_is_not_judged_without_kafka(stream: StreamFixtur
         assert "[kafka-" in said
 
 
+@pytest.mark.in_turns(3)
 @pytest.mark.parametrize("kind", ["plugin", "database", "physical"])
 def test_a_slot_of_another_program_is_told_for_what_it_is_and_stays(
     stream: StreamFixture, postgres: servers.PostgreSQL, kind: str
@@ -147,6 +149,7 @@ def test_a_slot_of_another_program_is_told_for_what_it_is_and_stays(
     assert stream.sql(f"SELECT 1 FROM pg_replication_slots WHERE slot_name = '{name}'") == []
 
 
+@pytest.mark.whole
 def test_a_request_without_a_daemon_ends_with_a_hint_and_asks_for_nothing(stream: StreamFixture) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY)")
     stream.publish("cdcd", "t")

@@ -126,6 +126,7 @@ def test_a_slot_that_no_client_used_for_too_long_is_named_and_replaced(
         check(stream)
 
 
+@pytest.mark.whole
 def test_verify_waits_for_the_snapshot_that_follows_the_end_of_a_parking(stream: StreamFixture) -> None:
     park = {"on_unpublishable": "park"}
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, v text)")

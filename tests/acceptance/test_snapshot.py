@@ -117,6 +117,7 @@ def _takes_a_snapshot(daemon: Daemon) -> bool:
     return "took a snapshot" in daemon.log.read_text()
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.parametrize("kills", [0, KILLS])
 def test_folding_the_topics_equals_the_tables(
     database: Database, broker: str, prefix: str, tmp_path: Path, kills: int
@@ -226,6 +227,7 @@ def test_a_requested_snapshot_survives_a_kill(database: Database, broker: str, p
     _check(database, broker, prefix, [("public", "t")])
 
 
+@pytest.mark.whole
 def test_a_snapshot_that_is_requested_during_another_one_follows_it(
     database: Database, broker: str, prefix: str, tmp_path: Path
 ) -> None:

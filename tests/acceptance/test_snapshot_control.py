@@ -47,6 +47,7 @@ def limit(daemon: Daemon, rows_per_second: int) -> None:
     daemon.wait_for_log("and are in force: snapshot.rows_per_second")
 
 
+@pytest.mark.in_turns(2)
 def test_a_limited_snapshot_is_as_fast_as_it_may_be_and_the_stream_is_not_slowed(stream: StreamFixture) -> None:
     daemon = start(stream, rows_per_second=1_000)
     daemon.wait_for_log("took a snapshot")
@@ -156,6 +157,7 @@ def copied_of(daemon: Daemon, name: str) -> int:
     return int(metric(daemon, rf'cdcd_rows_total\{{op="r",relation="public\.{name}"\}}'))
 
 
+@pytest.mark.in_turns(2)
 def test_a_pause_holds_over_a_kill_until_somebody_resumes_the_snapshots(stream: StreamFixture) -> None:
     daemon = start(stream, rows_per_second=2_000)
     eventually(lambda: copied(daemon) > 1_000, "rows that were copied")

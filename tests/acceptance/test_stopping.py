@@ -75,6 +75,7 @@ def test_a_daemon_that_a_library_aborts_leaves_the_stacks_of_its_threads(stream:
     assert "Current thread" in log
 
 
+@pytest.mark.in_turns(2)
 @SIGNALS
 def test_a_daemon_ends_while_kafka_is_silent(
     on_restartable_kafka: StreamFixture, restartable_kafka: servers.Kafka, number: signal.Signals

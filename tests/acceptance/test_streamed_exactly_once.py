@@ -74,6 +74,7 @@ class Writer(threading.Thread):
         self.committed += end != "ROLLBACK"
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.postgres_versions("oldest", "newest")
 def test_streamed_and_prepared_transactions_come_once_while_the_daemon_is_killed(stream: StreamFixture) -> None:
     stream.sql(*SCHEMA)
@@ -108,6 +109,7 @@ def test_streamed_and_prepared_transactions_come_once_while_the_daemon_is_killed
     print(f"\n{committed} transactions, {len(events)} events, {streamed} streamed, {KILLS} kills")
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.postgres_versions("newest")
 @pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
 @pytest.mark.parametrize("rows", [3, 5_000], ids=["whole", "streamed"])
@@ -140,6 +142,7 @@ def published(stream: StreamFixture) -> int:
     return sum(record["rows"] for record in stream.slot_records())
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.postgres_versions("oldest", "newest")
 def test_a_transaction_that_the_server_cannot_decode_in_progress_comes_whole(stream: StreamFixture) -> None:
     """The server decodes late, and confuses the TRUNCATE at the end with the rolled back TRUNCATE of the savepoint."""

@@ -24,6 +24,7 @@ def make_topic(stream: StreamFixture, **config: str) -> str:
     return name
 
 
+@pytest.mark.in_turns(3)
 @pytest.mark.parametrize(("limit", "pieces"), [(100_000, 12), (500_000, 32), (20_000, 12)])
 def test_rows_that_fit_pass_whatever_their_batches_would_have_been(
     stream: StreamFixture, limit: int, pieces: int

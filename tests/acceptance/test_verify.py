@@ -41,6 +41,7 @@ def verify(config: Path, *arguments: str) -> tuple[int, list[dict[str, Any]]]:
     return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.postgres_versions("oldest", "newest")
 def test_nothing_differs_while_writers_go_on(stream: StreamFixture) -> None:
     stream.sql(workload.SCHEMA, Writer.TABLE)
@@ -58,6 +59,7 @@ def test_nothing_differs_while_writers_go_on(stream: StreamFixture) -> None:
     assert daemon.stop() == 0
 
 
+@pytest.mark.whole
 @pytest.mark.postgres_versions("newest")
 def test_values_of_every_type_are_equal(stream: StreamFixture) -> None:
     spec = importlib.util.spec_from_file_location("types_oracle", ORACLE)
@@ -208,6 +210,7 @@ def test_without_a_daemon_it_says_what_is_missing(stream: StreamFixture) -> None
     assert "Check that the daemon runs" in done.stderr
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.postgres_versions("oldest", "newest")
 def test_older_rows_have_the_default_of_an_added_column(stream: StreamFixture) -> None:
     stream.sql(

@@ -13,6 +13,7 @@ MINUTES = float(os.environ.get("CDCD_TEST_CHAOS_MINUTES", "1.5"))
 POSTGRES = int(os.environ.get("CDCD_TEST_POSTGRES", NEWEST))
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.parametrize("brokers", [1, 3])

@@ -1006,6 +1006,7 @@ def test_a_producer_that_kafka_has_forgotten_loses_its_transaction_and_an_heir_w
     world.close()
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("end", ["commit", "abort"])
 def test_an_end_that_reaches_the_broker_late_ends_no_transaction_but_its_own(end: str) -> None:
@@ -1064,6 +1065,7 @@ def test_a_record_that_reaches_the_broker_late_is_of_no_later_transaction() -> N
         world.close()
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_commits_that_are_all_slow_cost_one_new_producer_and_not_one_each() -> None:
     # 0.45 s each way: a commit takes 0.9 s, longer than the pause after which librdkafka may repeat its request.

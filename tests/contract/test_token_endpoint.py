@@ -48,6 +48,7 @@ def properties(url: str) -> dict[str, Property]:
     }
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.parametrize("status", [500, 503])
 def test_every_question_names_an_endpoint_that_fails(endpoint: str, status: int) -> None:
     connection = KafkaConnection("127.0.0.1:1", "c", properties(f"{endpoint}/{status}"))

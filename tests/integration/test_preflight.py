@@ -188,6 +188,7 @@ def test_an_open_write_transaction_is_a_warning_before_the_slot_is_made(
         writer.execute("SELECT 1")
 
 
+@pytest.mark.in_turns(2)
 def test_what_cannot_be_reached_is_a_finding_and_the_rest_is_still_looked_at(
     database: Database, broker: str, prefix: str
 ) -> None:

@@ -57,6 +57,7 @@ def test_a_postgresql_that_was_never_there_ends_the_daemon_with_the_hint(broker:
     assert sum("WARNING daemon.supervisor: starting again" in line for line in before) >= 3
 
 
+@pytest.mark.whole
 def test_a_kafka_that_was_never_there_is_waited_for(postgres: servers.PostgreSQL, log: Path, prefix: str) -> None:
     process = _start(postgres.dsn(), f"127.0.0.1:{servers.free_port()}", log, prefix)
     try:

@@ -28,7 +28,7 @@ def test_an_edit_fits_its_module(name: str) -> None:
     assert module.read_text().count(mutation.before) == 1
 
 
-@pytest.mark.in_turns(3)
+@pytest.mark.in_turns(6)
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_a_bug_is_caught(name: str) -> None:
     environment = {**os.environ, "PYTHONPATH": str(SOURCES)}
