@@ -91,5 +91,6 @@ def debezium_modes(settings: Settings) -> Modes:
         field_names=chosen.field_name_adjustment_mode,
         truncates=chosen.truncates,
         null_as_default=chosen.replace_null_with_default,
+        keeps_lost=chosen.unrepresentable_in_header,
         with_schemas=settings.sink.encoding == "json-schema",
     )

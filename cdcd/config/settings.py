@@ -551,6 +551,12 @@ class DebeziumSettings(Section):
         "unless its replace.null.with.default is false, that of Avro unless its ignore.default.for.nullables is true. "
         "A consumer then cannot tell the two apart.",
     )
+    unrepresentable_in_header: bool = Field(
+        False,
+        description="Give an event the header __cdcd.unrepresentable if Debezium's types cannot hold a value of it, or "
+        "if it has a column that events do not have: PostgreSQL's text of these values, as JSON. cdcd check names such "
+        "columns.",
+    )
 
 
 class RowSettings(Section):
