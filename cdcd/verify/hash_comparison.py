@@ -19,6 +19,7 @@ from typing import Final, Literal
 
 from cdcd.reading.consumer import BEGINNING, TopicReader
 from cdcd.reading.decoder import SchemaId, schema_id
+from cdcd.reading.json_translator import JsonTranslator
 from cdcd.terminal.progress_bar import ProgressBar
 from cdcd.verify.event_rows import EventReader, row_schema
 from cdcd.verify.postgres_checksums import ChecksummedTable, Checksums
@@ -90,11 +91,18 @@ class HashComparison:
         self._bar = bar
 
     def candidates(
-        self, server: Checksums, table: ChecksummedTable, topic: str, before_lsn: int, folder: Path
+        self,
+        server: Checksums,
+        table: ChecksummedTable,
+        topic: str,
+        before_lsn: int,
+        folder: Path,
+        translator: JsonTranslator | None = None,
     ) -> Candidates | None:
         """What may differ. None if hashes cannot tell: every value has to be compared.
 
         Events that were committed at `before_lsn` or later are passed over. `folder` is empty, and is left empty.
+        `translator`: of a topic with JSON.
         Raises TextUnconvertible, DecodeError, KafkaUnavailable, PostgresUnavailable.
         """
         heaps = server.heaps(table)
@@ -103,7 +111,8 @@ class HashComparison:
         of_table, of_topic = HashFiles(folder, "table"), HashFiles(folder, "topic")
         hashed = KeyedHash(randbits(_SECRET_BITS))
         with TableHashing(server, table, folder, hashed.secret, self._numeric) as rows:
-            events = TopicHashes(of_topic, hashed, before_lsn, partial(self._has_rows, current=rows.schema))
+            has_rows = partial(self._has_rows, current=rows.schema)
+            events = TopicHashes(of_topic, hashed, before_lsn, has_rows, translator)
             read, is_cut = self._read_topic(topic, events, rows)
             while (in_table := rows.result(_WAIT_S)) is None:
                 self._bar.show(f"{table.schema}.{table.name}: {rows.messages:,} rows read")

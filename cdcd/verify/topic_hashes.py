@@ -15,6 +15,7 @@ from mypy_extensions import i64
 from cdcd.avro.envelope_head import after_long, read_long
 from cdcd.reading.consumer import Message
 from cdcd.reading.decoder import not_an_event
+from cdcd.reading.json_translator import JsonTranslator
 from cdcd.verify.row_hashes import GONE, PLACE_BITS, UNKNOWN, HashFiles, KeyedHash, image_at, schema_size
 
 _DELETE: Final = 0x64
@@ -26,16 +27,23 @@ class TopicHashes:
     """Takes the events of a topic, those of each partition in the order of their offsets."""
 
     def __init__(
-        self, files: HashFiles, hashed: KeyedHash, before_lsn: int, has_rows_schema: Callable[[bytes], bool]
+        self,
+        files: HashFiles,
+        hashed: KeyedHash,
+        before_lsn: int,
+        has_rows_schema: Callable[[bytes], bool],
+        translator: JsonTranslator | None = None,
     ) -> None:
         """Events that were committed at `before_lsn` or later are passed over.
 
         `has_rows_schema` says of the header of an event whether its schema is the one that the rows of the table have.
+        `translator`: of a topic with JSON.
         """
         self._files = files
         self._hashed = hashed
         self._before_lsn: i64 = before_lsn
         self._has_rows_schema = has_rows_schema
+        self._translator = translator
         self._known: dict[bytes, bool] = {}
         """What `has_rows_schema` has answered, by header."""
         self._header = b""
@@ -75,7 +83,11 @@ class TopicHashes:
                 assert isinstance(value, bytes)
                 assert key is None or isinstance(key, bytes)
                 try:
-                    self.add(key, value, partition, offset)
+                    if self._translator is None:
+                        self.add(key, value, partition, offset)
+                    else:
+                        of_row = None if key is None else self._translator.key(key)
+                        self.add(of_row, self._translator.event(value), partition, offset)
                 except IndexError:
                     raise not_an_event(value) from None
             if offset + 1 >= end:
