@@ -13,13 +13,16 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Mapping
+from functools import partial
 from typing import Final, TextIO
 
-from cdcd.avro.codecs.lookup import TypeOptions, has_known_binary, is_converted
+from cdcd.avro.avro_format import AvroFormat
+from cdcd.avro.codecs.lookup import has_known_binary
+from cdcd.avro.schema_store import SchemaStores
 from cdcd.cli.commands import Load
 from cdcd.cli.commands.peeked_events import PeekedEvent, peeked_events
-from cdcd.config.format_choice import refuse_unread
 from cdcd.config.settings import Settings
+from cdcd.daemon.events import make_format, surround
 from cdcd.errors import BinaryFormatUnsupported, GapError, RequestRejected
 from cdcd.lsn import parse_lsn
 from cdcd.source.catalog import Catalog
@@ -27,6 +30,7 @@ from cdcd.source.server_errors import UNCONVERTIBLE, SlotActive, start_refused
 from cdcd.source.session import Session, StatementRejected
 from cdcd.source.slot import Slot
 from cdcd.source.start_options import ORIGIN_SINCE, start_options
+from cdcd.transaction.event_format import EventFormat
 from cdcd.transaction.relations import Relations
 
 CHANGES_PER_EVENT: Final = 4
@@ -45,7 +49,6 @@ _PEEK: Final = """
 def execute(args: Namespace, load: Load, out: TextIO) -> bool:
     """Print the next events, at most as many as the options say."""
     settings = load().settings
-    refuse_unread(settings, "cdcd peek", reads_json=True)
     peek(settings, args.limit, as_json=args.json, out=out)
     return True
 
@@ -64,18 +67,15 @@ def peek(settings: Settings, limit: int, *, as_json: bool, out: TextIO) -> None:
         if binary == "auto":
             types = catalog.published_types(source.publication)
             binary = all(has_known_binary(each, session.encoding) for each in types)
-        encoding = session.encoding
-        numeric = settings.avro.numeric
-        options = TypeOptions(numeric, any_encoding=encoding == "SQL_ASCII", converted=is_converted(encoding))
         try:
-            events = _events(session, catalog, settings, options, limit, binary=binary)
+            events = _events(session, catalog, settings, limit, binary=binary)
         except BinaryFormatUnsupported:
             if source.binary is True:
                 raise
-            events = _events(session, catalog, settings, options, limit, binary=False)
+            events = _events(session, catalog, settings, limit, binary=False)
     for event in events:
-        topic = names.topic(event.schema, event.table) if event.schema else names.messages
-        out.write(f"{event.as_json(topic) if as_json else event.as_text()}\n")
+        topic = names.topic(event.schema, event.table)
+        out.write(f"{event.as_json(topic) if as_json else event.as_text(topic)}\n")
 
 
 def _check(session: Session, name: str) -> None:
@@ -96,18 +96,29 @@ def _check(session: Session, name: str) -> None:
         )
 
 
-def _events(
-    session: Session, catalog: Catalog, settings: Settings, types: TypeOptions, limit: int, *, binary: bool
-) -> list[PeekedEvent]:
+def _events(session: Session, catalog: Catalog, settings: Settings, limit: int, *, binary: bool) -> list[PeekedEvent]:
     options = _options(settings, session.server_version, binary=binary)
     wanted = CHANGES_PER_EVENT * limit
     while True:
         messages = _messages(session, settings.source.slot, wanted, options)
         relations = Relations(catalog, rules=settings.column_rules())
-        events = peeked_events(messages, relations, types, in_json=settings.sink.encoding != "avro")
+        events = peeked_events(
+            messages,
+            relations,
+            _format(settings, session),
+            is_flat=settings.sink.format == "row",
+            in_connect=settings.sink.encoding == "json-schema",
+        )
         if len(events) >= limit or len(messages) < wanted:
             return events[:limit]
         wanted *= GROWTH
+
+
+def _format(settings: Settings, session: Session) -> EventFormat:
+    """The format, as the daemon makes it; but no schema goes to a registry."""
+    own = partial(AvroFormat, settings.avro.numeric, session.encoding, None, None, frozenset())
+    events = make_format(settings, session, None, None, own, SchemaStores())
+    return surround(events, settings, session.encoding, None)
 
 
 def _options(settings: Settings, server_version: int, *, binary: bool) -> dict[str, str]:
