@@ -70,16 +70,15 @@ class JsonTranslator:
         """
         expanded: Any = _expanded(value, {})
         self._envelope: dict[str, Any] = expanded
-        self._key_schema = key
         self._note = note
         self._with_schemas = with_schemas
-        self._row_fields: list[dict[str, Any]] = _row_of(expanded)["fields"]
-        names = {postgres_name(each["name"]): str(each["name"]) for each in self._row_fields}
+        columns: list[dict[str, Any]] = _row_of(expanded)["fields"]
+        names = {postgres_name(each["name"]): str(each["name"]) for each in columns}
         self._names: dict[str, str] = names
         [source] = [each["type"] for each in expanded["fields"] if each["name"] == "source"]
         self._source = form_of(source, {}, names)
         self._column_forms: dict[str, Form] = {
-            postgres_name(each["name"]): form_of(each["type"], {}, names) for each in self._row_fields
+            postgres_name(each["name"]): form_of(each["type"], {}, names) for each in columns
         }
         self._shapes: dict[tuple[str, ...], Shape] = {}
         self._all = self._made_shape(tuple(names))

@@ -27,7 +27,6 @@ from typing import Final
 from cdcd.config.settings import Settings
 from cdcd.errors import RequestRejected, TextUnconvertible
 from cdcd.lsn import format_lsn
-from cdcd.reading.decoder import SchemaId
 from cdcd.reading.json_translator import JsonTranslator
 from cdcd.reading.schema_finder import SchemaFinder
 from cdcd.reading.table_schemas import TableSchemas, selected_schemas
@@ -118,7 +117,7 @@ class Comparison:
         sink, url = settings.sink, settings.avro.registry_url
         self._settings = settings
         self._names = settings.topic_names()
-        self._made: dict[SchemaId, str] = {}
+        self._made: dict[str | int, str] = {}
         """The schemas of events in JSON, which are in no topic and no registry."""
         self._config = client_config(sink.bootstrap_servers, "cdcd-verify", sink.client_properties)
         registry = None if url is None else {"url": url, **settings.avro.registry_config}

@@ -13,16 +13,13 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Mapping
-from functools import partial
 from typing import Final, TextIO
 
-from cdcd.avro.avro_format import AvroFormat
 from cdcd.avro.codecs.lookup import has_known_binary
-from cdcd.avro.schema_store import SchemaStores
 from cdcd.cli.commands import Load
 from cdcd.cli.commands.peeked_events import PeekedEvent, peeked_events
 from cdcd.config.settings import Settings
-from cdcd.daemon.events import make_format, surround
+from cdcd.daemon.events import shown_format
 from cdcd.errors import BinaryFormatUnsupported, GapError, RequestRejected
 from cdcd.lsn import parse_lsn
 from cdcd.source.catalog import Catalog
@@ -30,7 +27,6 @@ from cdcd.source.server_errors import UNCONVERTIBLE, SlotActive, start_refused
 from cdcd.source.session import Session, StatementRejected
 from cdcd.source.slot import Slot
 from cdcd.source.start_options import ORIGIN_SINCE, start_options
-from cdcd.transaction.event_format import EventFormat
 from cdcd.transaction.relations import Relations
 
 CHANGES_PER_EVENT: Final = 4
@@ -105,20 +101,13 @@ def _events(session: Session, catalog: Catalog, settings: Settings, limit: int, 
         events = peeked_events(
             messages,
             relations,
-            _format(settings, session),
+            shown_format(settings, session),
             is_flat=settings.sink.format == "row",
             in_connect=settings.sink.encoding == "json-schema",
         )
         if len(events) >= limit or len(messages) < wanted:
             return events[:limit]
         wanted *= GROWTH
-
-
-def _format(settings: Settings, session: Session) -> EventFormat:
-    """The format, as the daemon makes it; but no schema goes to a registry."""
-    own = partial(AvroFormat, settings.avro.numeric, session.encoding, None, None, frozenset())
-    events = make_format(settings, session, None, None, own, SchemaStores())
-    return surround(events, settings, session.encoding, None)
 
 
 def _options(settings: Settings, server_version: int, *, binary: bool) -> dict[str, str]:
