@@ -36,6 +36,7 @@ from cdcd.sink.kafka.token_function import MSK_IAM, TokenFunction
 from cdcd.sink.topics import TopicNames, TopicRule
 from cdcd.snapshot.table_rules import SnapshotRule, SnapshotRules
 from cdcd.source.login import BUILT_IN, Login, password_maker
+from cdcd.source.publication_contents import AskedPublication, operations_of
 from cdcd.source.table_selection import TablePattern
 from cdcd.transaction.column_masks import CONSTANT, HASH, LAST, NOTHING, Mask
 from cdcd.transaction.column_rules import ColumnRule, ColumnRules
@@ -161,13 +162,31 @@ class SourceSettings(Section):
     tables: Annotated[tuple[str, ...], AfterValidator(_table_pattern)] = Field(
         ("public.*",),
         min_length=1,
-        description="The tables of a publication that cdcd creates, as schema.table; * stands for any name. An "
-        "existing publication is used as it is.",
+        description="The tables of the publication, as schema.table; * stands for any name. cdcd makes a missing "
+        "publication of them. It alters the publication that it has made when a stream begins, if this, exclude, "
+        "publish or publish_via_partition_root has changed, or tables were made. A publication that somebody else has "
+        "made or altered is used as it is; cdcd check says what to run (cdcd help tables).",
+    )
+    exclude: Annotated[tuple[str, ...], AfterValidator(_table_pattern)] = Field(
+        (),
+        examples=[["public.audit_*"]],
+        description="Tables that are left out although tables names them, with their partitions. The publication then "
+        "lists its tables: one that is made later comes into it when the next stream begins.",
+    )
+    publish: tuple[Literal["insert", "update", "delete", "truncate"], ...] = Field(
+        ("insert", "update", "delete", "truncate"),
+        min_length=1,
+        description="The operations of the publication. The topics do not follow the others.",
+    )
+    publish_via_partition_root: bool = Field(
+        False,
+        description="The publication has each partitioned table as one table, with one topic. Else each partition is a "
+        "table, with a topic of its own.",
     )
     create: bool = Field(
         True,
-        description="Create the publication and the slot if they are missing. If this is false, a missing one is an "
-        "error.",
+        description="Create the publication and the slot if they are missing, and alter the publication. If this is "
+        "false, a missing one is an error.",
     )
     binary: Literal["auto"] | bool = Field(
         "auto",
@@ -248,6 +267,12 @@ class SourceSettings(Section):
     def primary_login(self) -> Login | None:
         """The same of the primary, if dsn leads to a standby; the same command or function makes its password."""
         return Login(self.primary_dsn, self.login.maker) if self.primary_dsn else None
+
+    @property
+    def asked(self) -> AskedPublication:
+        """What the publication is to have."""
+        operations, slot = operations_of(self.publish), self.slot if self.create else ""
+        return AskedPublication(self.tables, self.exclude, operations, self.publish_via_partition_root, slot)
 
     @property
     def accepts_gap(self) -> bool:

@@ -1,4 +1,4 @@
-"""The publication at a start: makes it if it is missing, and learns from it which tables and types are published.
+"""The publication at a start: makes it if it is missing, alters it, and learns which tables and types it has.
 
 Before: `start_judgement` has judged whether the publication can be made.
 After: `slot_setup` and `kafka_takeover` get the tables; START_REPLICATION gets the choice between binary and text.
@@ -8,14 +8,17 @@ Source: PostgreSQL, "CREATE PUBLICATION"; "Logical Streaming Replication Paramet
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Final
 
 from cdcd.avro.codecs.lookup import has_known_binary
 from cdcd.config.settings import SourceSettings
-from cdcd.errors import PostgresUnavailable
+from cdcd.errors import PostgresUnavailable, sentence
 from cdcd.source.catalog import Catalog
 from cdcd.source.publication import Publication
-from cdcd.source.session import Locked, Session
+from cdcd.source.publication_contents import ListedTable, PublicationChange, publication_change
+from cdcd.source.session import Locked, Session, StatementRejected
+from cdcd.source.table_selection import CandidateTable, qualified_name
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +48,7 @@ class PublicationSetup:
                 "a table is locked, so it is not known whether it may be published", code="table-locked"
             )
         with self._session.lock_timeout(LOCK_TIMEOUT_S):
-            if not self._publication.create(source.tables):
+            if not self._publication.create(source.asked):
                 return
             log.info("made the publication", extra={"publication": source.publication})
             if not self._publication.add_requests_table():
@@ -54,6 +57,37 @@ class PublicationSetup:
                     "[requests-not-taken]",
                     extra={"code": "requests-not-taken"},
                 )
+
+    def follow(self) -> bool:
+        """Alter the publication as the settings ask, if it is the daemon's own; return whether it has.
+
+        For the daemon that holds the slot: another one may have other settings. A publication that cannot be altered
+        is used as it is, and the log says how to alter it.
+        """
+        name, asked = self._source.publication, self._source.asked
+        found = self._publication.found()
+        if found is None or not found.is_followed_by(asked.slot):
+            return False
+        change = PublicationChange()
+        try:
+            with self._session.lock_timeout(LOCK_TIMEOUT_S):
+                change = publication_change(name, asked, found, self._publication.all_candidates())
+                if change.statements:
+                    self._publication.alter(change.statements)
+        except (Locked, StatementRejected) as error:
+            hint = "To see the statements, run: cdcd check"
+            if change.statements:
+                hint = f"Its owner may run: BEGIN; {'; '.join(change.statements)}; COMMIT"
+            said = f"the publication {name} stays as it is, and the next stream tries again: {error.message}"
+            log.warning("%s", sentence(said, hint, "publication-incomplete"), extra={"code": "publication-incomplete"})
+            return False
+        if not change.statements:
+            return False
+        log.info(
+            "altered the publication as the settings ask",
+            extra={"publication": name, "added": _names(change.added), "taken_out": _names(change.taken_out)},
+        )
+        return True
 
     def choose_binary(self, catalog: Catalog) -> bool:
         """Whether every published type has a binary form that cdcd reads. False if a lock hides the types."""
@@ -72,3 +106,7 @@ class PublicationSetup:
     def tables(self) -> list[tuple[str, str]]:
         """Schema and name of the published tables. No lock of a table hides them."""
         return self._publication.tables()
+
+
+def _names(tables: Sequence[CandidateTable | ListedTable]) -> str:
+    return ",".join(qualified_name(table.schema, table.name) for table in tables)

@@ -45,7 +45,7 @@ class StartJudgement:
         """
         try:
             with session.lock_timeout(LOCK_TIMEOUT_S):
-                facts = self._ask(session, settings.source).with_keys(settings.column_rules())
+                facts = self._ask(session, settings.source).with_keys(settings.column_rules().keying)
         except Locked:
             log.warning("a table is locked: this start does not check the publication")
             return False

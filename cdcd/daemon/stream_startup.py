@@ -7,7 +7,8 @@ The order, and why:
 
 1. The judges of `cdcd check` look at PostgreSQL (`start_judgement`), before anything is made. Publication and slot are
    made if they are missing (`publication_setup`, `slot_setup`). The published types decide between binary and text.
-2. START_REPLICATION: a slot has one reader, so this is the lock. A second daemon fails here and stands by.
+2. START_REPLICATION: a slot has one reader, so this is the lock. A second daemon fails here and stands by. Whoever
+   holds the slot alters the publication as the settings ask.
 3. The server must be the one that the progress tells of. Then the producers take over their transactional.ids. This
    fences a zombie, and ends its open Kafka transaction. The progress is final only after this, so the daemon reads it
    once more. All of this lasts as long as Kafka is away. Therefore `kafka_takeover` has a thread of its own, and this
@@ -118,6 +119,10 @@ class StreamStartup:
         own_pid, self._fallbacks.walsender_pid = self._fallbacks.walsender_pid, 0
         self._slot.start(stream, options, own_pid)
         self._fallbacks.walsender_pid = stream.backend_pid
+        if self._publication.follow():
+            # What has joined is judged, too. A type or a mask that needs text mode ends the stream at its first event.
+            self._fallbacks.judgement.judge(self._session, self._settings)
+            self._fallbacks.judgement.judge_columns(self._session, self._settings)
         held = self._slot.held_by(here, stream)  # only now, because no other client moves the slot any more
         confirmed_lsn = held.confirmed_lsn
         log.info(

@@ -23,7 +23,7 @@ def findings(settings: Settings) -> Iterator[Finding]:
     facts: PostgresFacts | None = None
     absent: Finding | None = None
     try:
-        facts = ask_postgres(settings.source.login, settings.source).with_keys(settings.column_rules())
+        facts = ask_postgres(settings.source.login, settings.source).with_keys(settings.column_rules().keying)
         is_slot_in_use = facts.slot is not None and facts.slot.active
         published = facts.tables
         for finding in postgres.judge(facts, settings.source, snapshots=settings.snapshot_rules()):

@@ -37,14 +37,16 @@ def judge(
 
 def _of_the_catalog(facts: PostgresFacts, source: SourceSettings, snapshots: SnapshotRules) -> Iterator[Finding]:
     """The findings about what a primary and its standbys have in common."""
-    yield from replica_identity.judge(facts.publication, facts.identities, source.publication)
+    operations = source.asked.operations
+    yield from replica_identity.judge(facts.publication, facts.identities, source.publication, operations)
     if snapshots.takes_any:
         read = [each for each in facts.privileges if snapshots.takes(each.schema, each.name)]
         # If the slot exists, the snapshot may already be done.
         is_needed = facts.slot is None
         yield from privileges.judge(facts.server.role, read, facts.unreadable_later, is_needed=is_needed)
-    asked = asked_tables(source, exists=facts.publication is not None)
-    yield from selected_tables.judge(facts, source.publication, asked)
+    yield from selected_tables.judge(
+        facts, source.publication, source.asked, asked_tables(source, facts.found, exists=facts.publication is not None)
+    )
     yield from publication.judge(facts, source)
 
 

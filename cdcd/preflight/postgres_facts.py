@@ -6,14 +6,15 @@ After: `postgres` judges the facts, one subject after the other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from cdcd.config.settings import SourceSettings
 from cdcd.progress.continuity import Server
 from cdcd.source.login import Dsn
 from cdcd.source.privileges import TablePrivileges, may_create_publications, table_privileges, unreadable_later
-from cdcd.source.publication import Publication, PublishedOperations
+from cdcd.source.publication import Publication
+from cdcd.source.publication_contents import FoundPublication, PublishedOperations
 from cdcd.source.published_tables import UnsentPartition, published_oids, unsent_partitions
 from cdcd.source.replica_identity import TableIdentity, table_identities
 from cdcd.source.replication_stream import ReplicationStream
@@ -21,9 +22,8 @@ from cdcd.source.requests_table import RequestsProblem, requests_problem
 from cdcd.source.server import ServerFacts, server_facts
 from cdcd.source.session import Session
 from cdcd.source.slot import Slot, SlotState
-from cdcd.source.table_selection import CandidateTable, TablePattern, select_candidates
+from cdcd.source.table_selection import CandidateTable, TablePattern
 from cdcd.source.write_transactions import WriteTransaction, write_transactions
-from cdcd.transaction.column_rules import ColumnRules
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,8 @@ class PostgresFacts:
     """Why no request of this role would reach the daemon. A start does not ask; a missing publication has no table."""
     unreadable_later: Sequence[tuple[str, str]] = ()
     """Schema and owner of tables to come that would be published, and that the role could not read. As `requests`."""
+    found: FoundPublication | None = None
+    """The publication, with what cdcd may do about it; None if it does not exist."""
     here: Server | None = None
     """Who the server is, and where the slot stands. A start learns it from the connection that streams."""
 
@@ -60,10 +62,14 @@ class PostgresFacts:
         """Schema and name of each table."""
         return [(table.schema, table.name) for table in self.privileges]
 
-    def with_keys(self, rules: ColumnRules) -> PostgresFacts:
-        """The same facts, with the keys that the settings have."""
+    def follows(self, slot: str) -> bool:
+        """Whether the daemon of `slot` alters the publication by itself."""
+        return self.found is not None and self.found.is_followed_by(slot)
+
+    def with_keys(self, keying: Callable[[str, str], object]) -> PostgresFacts:
+        """The same facts, with the keys that the settings have. `keying`: what they say of a table, or None."""
         identities = [
-            replace(each, has_chosen_key=rules.keying(each.schema, each.name) is not None) for each in self.identities
+            replace(each, has_chosen_key=keying(each.schema, each.name) is not None) for each in self.identities
         ]
         return replace(self, identities=identities)
 
@@ -74,22 +80,23 @@ def gather(session: Session, source: SourceSettings, *, is_start: bool = True) -
     `is_start`: a daemon that has a slot is about to stream from it, and the server itself is not judged.
     """
     publication, slot = Publication(session, source.publication), Slot(session, source.slot)
-    operations, state = publication.operations(), slot.state()
-    # An existing publication is used as it is. The default of source.tables says nothing about it.
-    patterns = [TablePattern(text) for text in asked_tables(source, exists=operations is not None)]
+    found, state = publication.found(), slot.state()
+    patterns = [TablePattern(text) for text in asked_tables(source, found, exists=found is not None)]
     candidates = publication.all_candidates() if patterns else []
     others = publication.other_relations() if _some_match_nothing(patterns, candidates) else []
-    if operations is None:
-        oids = [table.oid for table in select_candidates(patterns, candidates)]
+    if found is None:
+        oids = [table.oid for table in source.asked.select(candidates)]
     else:
         oids = published_oids(session, source.publication)
     return PostgresFacts(
         server=server_facts(session, is_whole=state is None or not is_start),
         slot=state,
-        publication=operations,
-        may_create=operations is None and may_create_publications(session),
-        # cdcd makes a publication of the partitions, not of their root.
-        identities=table_identities(session, oids, as_partitions=operations is None),
+        publication=None if found is None else found.contents.operations,
+        found=found,
+        may_create=found is None and may_create_publications(session),
+        identities=table_identities(
+            session, oids, as_partitions=found is None and not source.publish_via_partition_root
+        ),
         privileges=table_privileges(session, source.publication, oids),
         candidates=candidates,
         other_relations=others,
@@ -130,9 +137,13 @@ def identified(stream: ReplicationStream) -> Server:
     return Server(identity.system_id, identity.timeline, history, identity.wal_lsn, 0, stream.standby)
 
 
-def asked_tables(source: SourceSettings, *, exists: bool) -> Sequence[str]:
-    """The patterns that the publication is to fulfil. `exists`: it is there already."""
-    return source.tables if not exists or "tables" in source.model_fields_set else ()
+def asked_tables(source: SourceSettings, found: FoundPublication | None, *, exists: bool) -> Sequence[str]:
+    """The patterns that the publication is to fulfil. `exists`: it is there already.
+
+    The default of source.tables says nothing about a publication that somebody else has made.
+    """
+    is_given = found is not None and found.is_given_to(source.slot)
+    return source.tables if not exists or is_given or "tables" in source.model_fields_set else ()
 
 
 def _some_match_nothing(patterns: Sequence[TablePattern], candidates: Sequence[CandidateTable]) -> bool:

@@ -14,9 +14,9 @@ from cdcd.config.settings import SourceSettings
 from cdcd.preflight.findings import Finding, error, ok, warning
 from cdcd.preflight.postgres_facts import PostgresFacts
 from cdcd.source.identifiers import identifier
-from cdcd.source.publication import PublishedOperations, creation_statement, may_cover_new_tables
+from cdcd.source.publication import may_cover_new_tables
+from cdcd.source.publication_contents import creation_statement
 from cdcd.source.published_tables import UnsentPartition
-from cdcd.source.table_selection import TablePattern, select_candidates
 from cdcd.terminal.text_format import plural
 
 TABLES_SHOWN: Final = 20
@@ -28,7 +28,7 @@ def judge(facts: PostgresFacts, source: SourceSettings) -> Iterator[Finding]:
     if facts.publication is None:
         yield _missing(facts, source)
     else:
-        yield from _existing(source.publication, facts.publication, len(facts.privileges))
+        yield from _existing(facts, source)
         if facts.requests is not None:
             without = "cdcd snapshot and cdcd unpark need it, nothing else does"
             yield warning(
@@ -45,7 +45,8 @@ def judge(facts: PostgresFacts, source: SourceSettings) -> Iterator[Finding]:
         )
 
 
-def _existing(publication: str, operations: PublishedOperations, tables: int) -> Iterator[Finding]:
+def _existing(facts: PostgresFacts, source: SourceSettings) -> Iterator[Finding]:
+    publication, tables = source.publication, len(facts.privileges)
     name = identifier(publication)
     if tables:
         yield ok("publication", f"The publication {publication} has {plural(tables, 'table')}")
@@ -57,16 +58,26 @@ def _existing(publication: str, operations: PublishedOperations, tables: int) ->
             hint,
             code="publication-incomplete",
         )
-    kinds = {
-        "insert": operations.inserts,
-        "update": operations.updates,
-        "delete": operations.deletes,
-        "truncate": operations.truncates,
-    }
-    if missing := [kind for kind, published in kinds.items() if not published]:
+    if facts.publication is None or facts.follows(source.slot):
+        return
+    if missing := [kind for kind in source.publish if kind not in facts.publication.words]:
         message = f"The publication {publication} leaves out {' and '.join(missing)}: the topics will not follow these"
-        hint = f"Run: ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate')"
+        hint = f"Run: ALTER PUBLICATION {name} SET (publish = '{', '.join(source.asked.operations.words)}')"
         yield warning("publication", message, hint, code="publication-incomplete")
+    elif "publish" in source.model_fields_set and len(facts.publication.words) > len(set(source.publish)):
+        message = f"The publication {publication} has {', '.join(facts.publication.words)}, and source.publish has less"
+        hint = f"Run: ALTER PUBLICATION {name} SET (publish = '{', '.join(source.asked.operations.words)}')"
+        yield warning("publication", message, hint, code="publication-incomplete")
+    via_root = source.publish_via_partition_root
+    is_asked = "publish_via_partition_root" in source.model_fields_set
+    if is_asked and facts.found is not None and via_root != facts.found.contents.via_root:
+        yield warning(
+            "publication",
+            f"source.publish_via_partition_root is {str(via_root).lower()}, and the publication {publication} has the "
+            "opposite",
+            f"Run: ALTER PUBLICATION {name} SET (publish_via_partition_root = {str(via_root).lower()})",
+            code="publication-incomplete",
+        )
 
 
 def _unsent(partition: UnsentPartition) -> Finding:
@@ -85,8 +96,8 @@ def _unsent(partition: UnsentPartition) -> Finding:
 
 def _missing(facts: PostgresFacts, source: SourceSettings) -> Finding:
     name, tables, server = source.publication, facts.privileges, facts.server
-    patterns = [TablePattern(pattern) for pattern in source.tables]
-    statement = creation_statement(name, select_candidates(patterns, facts.candidates))
+    asked = source.asked
+    statement = creation_statement(name, asked.select(facts.candidates), asked)
     foreign = [table for table in tables if not table.is_owned]
     if not source.create:
         return error(
@@ -103,7 +114,7 @@ def _missing(facts: PostgresFacts, source: SourceSettings) -> Finding:
             code="publication-missing",
         )
     unmatched = f"No table matches {', '.join(source.tables)}"
-    if not tables and not may_cover_new_tables(patterns, server.version):
+    if not tables and not may_cover_new_tables(asked, server.version):
         message = f"{unmatched}, so there is nothing to publish"
         return error("publication", message, "Make the tables first, or correct source.tables", code="tables-missing")
     if not facts.may_create:

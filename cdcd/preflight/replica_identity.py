@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from cdcd.error_codes import Code
 from cdcd.preflight.findings import Finding, error, ok, warning
 from cdcd.source.identifiers import identifier
-from cdcd.source.publication import PublishedOperations
+from cdcd.source.publication_contents import EVERYTHING, PublishedOperations
 from cdcd.source.replica_identity import TableIdentity
 from cdcd.terminal.text_format import plural
 
@@ -24,9 +24,14 @@ TABLES_SHOWN: Final = 20
 
 
 def judge(
-    publication: PublishedOperations | None, tables: Sequence[TableIdentity], name: str = "cdcd"
+    publication: PublishedOperations | None,
+    tables: Sequence[TableIdentity],
+    name: str = "cdcd",
+    asked: PublishedOperations = EVERYTHING,
 ) -> Iterator[Finding]:
-    """The findings about the replica identities. `publication` None: `name`, the publication, does not exist yet.
+    """The findings about the replica identities.
+
+    `publication` None: `name`, the publication, does not exist yet, and will have the operations `asked`.
 
     A table without a replica identity is an error only if there is no publication yet, because the daemon's own
     statement would break the application. Once the table is published, the application is broken already, and the
@@ -35,7 +40,7 @@ def judge(
     A partition with a smaller replica identity than its root is an error: the daemon would get deletes that do not say
     which row they delete.
     """
-    operations = publication or PublishedOperations(updates=True, deletes=True)
+    operations = publication or asked
     if not (operations.updates or operations.deletes):
         return
     bare = [table for each in tables for table in _bare_tables(each)]

@@ -3,6 +3,8 @@
 Before: `postgres_facts` has asked the server.
 After: `postgres` passes the findings on.
 
+The daemon alters its own publication (`publication_contents`), so there is nothing for a person to do.
+
 While there is no publication, a name without a table is an error: cdcd would make a publication without it. Once there
 is one, it streams what it has. DROP TABLE must not keep the daemon from its next start, so every difference is a
 warning then.
@@ -13,48 +15,47 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from cdcd.preflight.findings import Finding, error, warning
+from cdcd.preflight.findings import Finding, error, ok, warning
 from cdcd.preflight.postgres_facts import PostgresFacts
 from cdcd.source.identifiers import identifier
-from cdcd.source.publication import listed_tables
-from cdcd.source.table_selection import (
-    CandidateTable,
-    TablePattern,
-    nearest_table,
-    qualified_name,
-    select_candidates,
+from cdcd.source.publication_contents import (
+    AskedPublication,
+    PublicationChange,
+    creation_statement,
+    given,
+    listed_tables,
+    publication_change,
+    tables_in_schemas,
 )
+from cdcd.source.table_selection import CandidateTable, TablePattern, nearest_table, qualified_name
 
 TABLES_SHOWN: Final = 20
 """At most so many tables are named in a hint."""
 
 
-def judge(facts: PostgresFacts, publication: str, asked: Sequence[str]) -> Iterator[Finding]:
-    """The findings about the patterns `asked`, which the publication is to fulfil."""
-    patterns = [TablePattern(text) for text in asked]
-    selected = select_candidates(patterns, facts.candidates)
+def judge(facts: PostgresFacts, publication: str, asked: AskedPublication, tables: Sequence[str]) -> Iterator[Finding]:
+    """The findings about what is asked for. `tables`: its patterns, or none if the publication decides."""
+    patterns = [TablePattern(text) for text in tables]
+    selected = asked.select(facts.candidates) if patterns else []
     yield from _unmatched(facts, patterns if selected else [each for each in patterns if each.names_one_table])
     if facts.publication is None or not patterns:
+        return
+    if facts.found is not None and facts.follows(asked.slot):
+        yield from _followed(publication, publication_change(publication, asked, facts.found, facts.candidates), facts)
         return
     names = set(facts.tables)
     published = [table for table in facts.candidates if (table.schema, table.name) in names]
     if lacking := _without(selected, published):
         yield _lacking(publication, lacking, facts.candidates)
     roots = {table.oid: table for table in facts.candidates if table.is_partitioned}
-    unasked = [
-        qualified_name(table.schema, table.name)
-        for table in published
-        if not any(
-            pattern.matches(each.schema, each.name)
-            for pattern in patterns
-            for each in (table, roots.get(table.root_oid or 0, table))
-        )
-    ]
+    unasked = [table for table in published if not asked.has(table, roots.get(table.root_oid or 0))]
     if unasked:
+        yield _unasked(publication, asked, unasked, facts)
+    if (lacking or unasked) and facts.found is not None and facts.found.is_given_to(asked.slot):
         yield warning(
-            "tables",
-            f"The publication {publication} has {_first(unasked)}, which source.tables does not name: cdcd streams it",
-            "An existing publication is used as it is. Take the table out of it, or name it in source.tables",
+            "publication",
+            f"cdcd does not alter the publication {publication} any more, because somebody else has altered it",
+            f"To let cdcd alter it again, run: {given(publication, asked.slot)}",
             code="publication-incomplete",
         )
 
@@ -98,6 +99,57 @@ def _lacking(publication: str, lacking: Sequence[CandidateTable], candidates: Se
     return warning(
         "tables", message, f"Run: {'; '.join(steps)}. Or leave it out of source.tables", code="publication-incomplete"
     )
+
+
+def _unasked(
+    publication: str, asked: AskedPublication, unasked: Sequence[CandidateTable], facts: PostgresFacts
+) -> Finding:
+    """The tables to take out of it, and how."""
+    found, selected = facts.found, asked.select(facts.candidates)
+    listed = frozenset[int]() if found is None else found.contents.tables
+    out = {oid for table in unasked for oid in (table.oid, table.root_oid) if oid in listed}
+    rest = [table for table in unasked if not {table.oid, table.root_oid} & out]
+    alter = f"ALTER PUBLICATION {identifier(publication)}"
+    steps = []
+    if found is not None and found.contents.is_everything:
+        anew = creation_statement(publication, selected, asked)
+        steps = ["BEGIN", f"DROP PUBLICATION {identifier(publication)}", anew, "COMMIT"]
+    else:
+        if rest:  # a whole schema has them
+            schemas = {table.schema for table in rest}
+            kept = [table for table in selected if table.schema in schemas and table.oid not in listed]
+            steps += [f"{alter} ADD {listed_tables(kept)}"] if kept else []
+            steps.append(f"{alter} DROP {tables_in_schemas(sorted(schemas))}")
+        if out and found is not None:
+            steps.append(f"{alter} DROP {listed_tables([table for table in found.listed if table.oid in out])}")
+    names = [qualified_name(table.schema, table.name) for table in unasked]
+    return warning(
+        "tables",
+        f"The publication {publication} has {_first(names)}, which the settings do not ask for: cdcd streams it",
+        f"Run: {'; '.join(steps)}. Or name it in source.tables",
+        code="publication-incomplete",
+    )
+
+
+def _followed(publication: str, change: PublicationChange, facts: PostgresFacts) -> Iterator[Finding]:
+    """What the next stream does about the publication, and what it leaves."""
+    for what, tables in (("adds to", change.added), ("takes out of", change.taken_out)):
+        if tables:
+            names = [qualified_name(table.schema, table.name) for table in tables]
+            yield ok("tables", f"The next stream of cdcd {what} the publication {publication}: {_first(names)}")
+    if change.needs_new_one:
+        yield warning(
+            "tables",
+            f"The publication {publication} cannot be altered as the settings ask: PostgreSQL takes no table out of "
+            "ALL TABLES, and cdcd leaves no publication empty",
+            "Correct source.tables and source.exclude. Or stop the daemon, and run: "
+            f"DROP PUBLICATION {identifier(publication)}; then start it: it makes another one, and copies its tables",
+            code="publication-incomplete",
+        )
+    if change.bare:
+        yield _lacking(publication, change.bare, facts.candidates)
+    if change.foreign:
+        yield _lacking(publication, change.foreign, facts.candidates)
 
 
 def _first(names: Sequence[str]) -> str:

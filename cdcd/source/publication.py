@@ -8,44 +8,45 @@ cdcd makes a publication by the first of these statements that the role may run:
 
 1. `FOR ALL TABLES` for the pattern `*.*`, `FOR TABLES IN SCHEMA` (PostgreSQL 15) for `schema.*`. This needs a
    superuser. The publication then covers tables that are made later.
-2. `FOR TABLE a, b, ...`. This needs the owner of the tables. Tables that are made later must be added by hand.
+2. `FOR TABLE a, b, ...`. This needs the owner of the tables. Tables that are made later are added at a start.
+
+`publication_contents` says how cdcd knows its own publication, and what it alters there.
 
 PostgreSQL rejects every UPDATE and DELETE, by any session, of a published table without a replica identity. So a start
-refuses to make a publication of such a table (`preflight.replica_identity`).
+refuses to make a publication of such a table (`preflight.replica_identity`), and adds none to its publication.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Final, TypeAlias
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
 
 from psycopg import sql
 
 from cdcd.errors import RequestRejected
-from cdcd.source.identifiers import identifier
+from cdcd.source.publication_contents import (
+    AskedPublication,
+    FoundPublication,
+    ListedTable,
+    PublicationContents,
+    PublishedOperations,
+    comment_statement,
+    created_for,
+    creation_statement,
+    listed_tables,
+    tables_in_schemas,
+)
 from cdcd.source.published_tables import LOGGED, SCHEMAS_VERSION, published_names
 from cdcd.source.replica_identity import HAS_IDENTITY
 from cdcd.source.requests_table import CREATE_SCHEMA, CREATE_TABLE, NAME, SCHEMA, requests_table
 from cdcd.source.server_errors import INSUFFICIENT_PRIVILEGE
 from cdcd.source.session import Session, SessionClient, StatementRejected
-from cdcd.source.table_selection import CandidateTable, TablePattern, select_candidates
-
-Composed: TypeAlias = sql.SQL | sql.Composed
+from cdcd.source.table_selection import CandidateTable
 
 READ_ONLY: Final = "25006"
 MADE_ALREADY: Final = frozenset({"42710", "23505"})
 """duplicate_object; or unique_violation, if another session makes it at the same moment."""
-
-
-@dataclass(frozen=True)
-class PublishedOperations:
-    """Which operations a publication publishes."""
-
-    updates: bool
-    deletes: bool
-    inserts: bool = True
-    truncates: bool = True
 
 
 class Publication(SessionClient):
@@ -60,6 +61,35 @@ class Publication(SessionClient):
         """The operations that it publishes; None if it does not exist."""
         rows = self.session.rows(_OPERATIONS, [self.name])
         return PublishedOperations(*rows[0]) if rows else None
+
+    def found(self) -> FoundPublication | None:
+        """The publication as it is now; None if it does not exist."""
+        rows = self.session.rows(_FOUND, [self.name])
+        if not rows:
+            return None
+        *operations, via_root, is_everything, is_owned, is_superuser, comment = rows[0]
+        listed = [ListedTable(*row) for row in self.session.rows(_LISTED, [self.name])]
+        has_schemas = self.session.server_version >= SCHEMAS_VERSION
+        schemas = self.session.rows(_IN_IT, [self.name]) if has_schemas else []
+        found = FoundPublication(
+            PublicationContents(
+                PublishedOperations(*operations),
+                via_root,
+                is_everything,
+                frozenset(oid for (oid,) in schemas),
+                frozenset(table.oid for table in listed),
+            ),
+            comment,
+            is_owned,
+            is_superuser and has_schemas,
+            listed,
+            self._schema_oids(),
+        )
+        return replace(found, existing=[oid for (oid,) in self.session.rows(_EXISTING, [found.commented_tables])])
+
+    def alter(self, statements: Sequence[str]) -> None:
+        """Run all of these statements, or none."""
+        self.session.rows("; ".join(statements))
 
     def exists(self) -> bool:
         """Whether it exists."""
@@ -77,23 +107,21 @@ class Publication(SessionClient):
         """Schema, name and kind (such as "a view") of each relation that cdcd does not publish."""
         return [(schema, name, _KINDS.get(kind, "no table")) for schema, name, kind in self.session.rows(_OTHERS)]
 
-    def create(self, patterns: Sequence[str]) -> bool:
-        """Make it for the tables that match `patterns`; return False if another session makes it at the same moment.
+    def create(self, asked: AskedPublication) -> bool:
+        """Make it as asked; return False if another session makes it at the same moment.
 
         `preflight.publication` has judged the tables. Raises RequestRejected if the role may not make it, or if no
         table matches. The hint has the SQL to run.
         """
-        table_patterns = [TablePattern.parse(pattern) for pattern in patterns]
-        tables = select_candidates(table_patterns, self.all_candidates())
-        attempts = self._statements(table_patterns, tables)
+        attempts = self._statements(asked, asked.select(self.all_candidates()))
         if not attempts:
             raise RequestRejected(
-                f"no table matches {', '.join(patterns)}",
+                f"no table matches {', '.join(asked.tables)}",
                 f"Make the tables first, or name others in source.tables, or make the publication yourself: "
-                f"{creation_statement(self.name, [])}",
+                f"{creation_statement(self.name, [], asked)}",
                 code="tables-missing",
             )
-        return self._make(attempts)
+        return self._make(attempts, asked.slot)
 
     def add_requests_table(self) -> bool:
         """Make the table of requests, and publish it; return False if the role may not, or if it is another role's."""
@@ -109,18 +137,18 @@ class Publication(SessionClient):
             return False
         return True
 
-    def _make(self, attempts: list[tuple[Composed, bool]]) -> bool:
+    def _make(self, attempts: list[tuple[str, PublicationContents]], slot: str) -> bool:
         denied: StatementRejected | None = None
-        for statement, _ in attempts:
+        for statement, contents in attempts:
             try:
-                self.session.rows(statement)
+                self.alter([statement, *([comment_statement(self.name, contents.comment(slot))] if slot else [])])
             except StatementRejected as error:
                 if error.sqlstate in MADE_ALREADY:
                     return False
                 if error.sqlstate == READ_ONLY:
                     raise RequestRejected(
                         f'the publication "{self.name}" cannot be made on this server: {error.message}',
-                        f"If it is a standby, run on its primary: {statement.as_string()}",
+                        f"If it is a standby, run on its primary: {statement}",
                         code="publication-not-permitted",
                     ) from error
                 if error.sqlstate != INSUFFICIENT_PRIVILEGE:
@@ -129,11 +157,12 @@ class Publication(SessionClient):
             else:
                 return True
         # Only a superuser may publish all tables of a schema or database. The tables' owner may publish listed tables.
-        hints = [f"Let a superuser run: {statement.as_string()}" for statement, covers_new in attempts if covers_new]
+        covering = [statement for statement, contents in attempts if contents.covers_new]
+        hints = [f"Let a superuser run: {statement}" for statement in covering]
         hints += [
-            f"Let the tables' owner (with CREATE on the database) run: {statement.as_string()}"
-            for statement, covers_new in attempts
-            if not covers_new
+            f"Let the tables' owner (with CREATE on the database) run: {statement}"
+            for statement, _ in attempts
+            if statement not in covering
         ]
         raise RequestRejected(
             f'the role may not make the publication "{self.name}": {denied.message if denied else "permission denied"}',
@@ -142,27 +171,26 @@ class Publication(SessionClient):
         )
 
     def _statements(
-        self, patterns: Sequence[TablePattern], tables: Sequence[CandidateTable]
-    ) -> list[tuple[Composed, bool]]:
-        """The statements to try, the best one first; with each, whether it covers tables that are made later."""
-        attempts: list[tuple[Composed, bool]] = []
-        name = sql.Identifier(self.name)
-        schemas = {pattern.whole_schema for pattern in patterns} - {None}
-        if any(pattern.is_everything for pattern in patterns):
-            attempts.append((_CREATE.format(name, sql.SQL("FOR ALL TABLES")), True))
-        elif schemas and self.session.server_version >= SCHEMAS_VERSION and self._exist(schemas):
-            whole = _list(sql.Identifier(schema) for schema in sorted(filter(None, schemas)))
-            parts: list[Composed] = [_IN_SCHEMA.format(whole)]
-            if others := [table for table in tables if table.schema not in schemas]:
-                parts.append(sql.SQL(listed_tables(others)))
-            attempts.append((_CREATE.format(name, sql.SQL("FOR ") + _list(parts)), True))
+        self, asked: AskedPublication, tables: Sequence[CandidateTable]
+    ) -> list[tuple[str, PublicationContents]]:
+        """The statements to try, the best one first; with each, what it puts into the publication."""
+        attempts: list[tuple[str, PublicationContents]] = []
+        listed = PublicationContents(asked.operations, asked.via_root, tables=frozenset(table.oid for table in tables))
+        schemas = sorted(asked.whole_schemas)
+        oids = self._schema_oids()
+        if asked.is_everything:
+            statement = created_for(self.name, "ALL TABLES", asked)
+            attempts.append((statement, replace(listed, is_everything=True, tables=frozenset())))
+        elif schemas and self.session.server_version >= SCHEMAS_VERSION and oids.keys() >= set(schemas):
+            parts = [tables_in_schemas(schemas), *([listed_tables(tables)] if tables else [])]
+            whole = replace(listed, schemas=frozenset(oids[schema] for schema in schemas))
+            attempts.append((created_for(self.name, ", ".join(parts), asked), whole))
         if tables:
-            attempts.append((_CREATE.format(name, sql.SQL("FOR ") + sql.SQL(listed_tables(tables))), False))
+            attempts.append((creation_statement(self.name, tables, asked), listed))
         return attempts
 
-    def _exist(self, schemas: set[str | None]) -> bool:
-        [(count,)] = self.session.rows(_SCHEMAS, [sorted(filter(None, schemas))])
-        return bool(count == len(schemas))
+    def _schema_oids(self) -> dict[str, int]:
+        return dict(self.session.rows(_SCHEMAS))
 
 
 _OPERATIONS: Final = """
@@ -177,7 +205,7 @@ _CANDIDATES: Final = f"""
            CASE WHEN c.relkind = 'r' THEN {HAS_IDENTITY.format(of="c")} ELSE NOT EXISTS (
                SELECT FROM pg_catalog.pg_partition_tree(c.oid) t JOIN pg_catalog.pg_class leaf ON leaf.oid = t.relid
                WHERE t.isleaf AND {LOGGED.format(of="leaf")} AND NOT {HAS_IDENTITY.format(of="leaf")}) END,
-           c.relkind = 'r' AND c.relhassubclass, c.relkind = 'p'
+           c.relkind = 'r' AND c.relhassubclass, c.relkind = 'p', pg_catalog.pg_has_role(c.relowner, 'USAGE')
     FROM pg_catalog.pg_class c
     JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
     WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p'
@@ -207,34 +235,30 @@ _KINDS: Final = {
     "t": "a temporary table",
     "p": "a table of an extension",
 }
-_SCHEMAS: Final = "SELECT count(*) FROM pg_catalog.pg_namespace WHERE nspname = ANY(%s)"
-_CREATE: Final = sql.SQL("CREATE PUBLICATION {} {}")
+_SCHEMAS: Final = "SELECT nspname::text, oid::bigint FROM pg_catalog.pg_namespace"
 _ADD_REQUESTS: Final = sql.SQL("ALTER PUBLICATION {} ADD TABLE cdcd.requests")
-_IN_SCHEMA: Final = sql.SQL("TABLES IN SCHEMA {}")
+_FOUND: Final = """
+    SELECT pubupdate, pubdelete, pubinsert, pubtruncate, pubviaroot, puballtables,
+           pg_catalog.pg_has_role(pubowner, 'USAGE') AND NOT pg_catalog.pg_is_in_recovery(),
+           (SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user),
+           coalesce(pg_catalog.obj_description(oid, 'pg_publication'), '')
+    FROM pg_catalog.pg_publication WHERE pubname = %s
+"""
+# PostgreSQL 14 has neither `prqual` nor `prattrs`.
+_LISTED: Final = f"""
+    SELECT c.oid::bigint, n.nspname::text, c.relname::text, c.relkind = 'r' AND c.relhassubclass, c.relkind = 'p',
+           pg_catalog.to_jsonb(r)->>'prqual' IS NOT NULL OR pg_catalog.to_jsonb(r)->>'prattrs' IS NOT NULL
+    FROM pg_catalog.pg_publication b JOIN pg_catalog.pg_publication_rel r ON r.prpubid = b.oid
+    JOIN pg_catalog.pg_class c ON c.oid = r.prrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    WHERE b.pubname = %s AND NOT (n.nspname = '{SCHEMA}' AND c.relname = '{NAME}') ORDER BY 2, 3
+"""  # noqa: S608 - constants
+_IN_IT: Final = """
+    SELECT s.pnnspid::bigint FROM pg_catalog.pg_publication b
+    JOIN pg_catalog.pg_publication_namespace s ON s.pnpubid = b.oid WHERE b.pubname = %s
+"""
+_EXISTING: Final = "SELECT oid::bigint FROM pg_catalog.pg_class WHERE oid = ANY(%s::bigint[])"
 
 
-def may_cover_new_tables(patterns: Sequence[TablePattern], server_version: int) -> bool:
-    """Whether a publication for these patterns may cover tables that are made later: of the database, or of schemas."""
-    return any(
-        pattern.is_everything or (pattern.whole_schema is not None and server_version >= SCHEMAS_VERSION)
-        for pattern in patterns
-    )
-
-
-def creation_statement(publication: str, tables: Sequence[CandidateTable]) -> str:
-    """The statement that makes the publication for exactly these tables, for their owner."""
-    return f"CREATE PUBLICATION {identifier(publication)} FOR {listed_tables(tables) if tables else 'TABLE ...'}"
-
-
-def listed_tables(tables: Sequence[CandidateTable]) -> str:
-    """The tables as CREATE and ALTER PUBLICATION name them.
-
-    Without ONLY, PostgreSQL would publish the tables that inherit from one of these, too.
-    """
-    names = (f"{'ONLY ' if table.has_children else ''}{identifier(table.schema, table.name)}" for table in tables)
-    return f"TABLE {', '.join(names)}"
-
-
-def _list(parts: Iterable[sql.Composable]) -> sql.Composed:
-    joined: sql.Composed = sql.SQL(", ").join(parts)
-    return joined
+def may_cover_new_tables(asked: AskedPublication, server_version: int) -> bool:
+    """Whether such a publication may cover tables that are made later: of the database, or of schemas."""
+    return asked.is_everything or (bool(asked.whole_schemas) and server_version >= SCHEMAS_VERSION)

@@ -159,6 +159,8 @@ class CandidateTable:
     """Other tables inherit from it, which are no partitions. They are tables of their own."""
     is_partitioned: bool = False
     """Its rows lie in its partitions."""
+    is_owned: bool = True
+    """The role may publish it."""
 
 
 def select_candidates(patterns: Sequence[TablePattern], tables: Iterable[CandidateTable]) -> list[CandidateTable]:

@@ -14,7 +14,8 @@ from cdcd.preflight.postgres import judge
 from cdcd.preflight.postgres_facts import gather
 from cdcd.snapshot.table_rules import NO_SNAPSHOT_RULES
 from cdcd.source.heaps import heaps
-from cdcd.source.publication import Publication, creation_statement
+from cdcd.source.publication import Publication
+from cdcd.source.publication_contents import AskedPublication, creation_statement
 from cdcd.source.published_tables import published_names, published_tables, unsent_partitions
 from cdcd.source.session import Session
 from cdcd.source.table_selection import TablePattern, qualified_name, select_candidates
@@ -266,7 +267,7 @@ def test_a_table_that_others_inherit_from_is_published_alone(database: Database,
     )
     publication = Publication(session, "p")
     selected = select_candidates([TablePattern("public.parent")], publication.all_candidates())
-    assert publication.create(["public.parent"])
+    assert publication.create(AskedPublication(["public.parent"]))
     assert names(session) == ["parent"]
     [table] = published_tables(session, "p")
     assert database.execute(f"SELECT id FROM {table.expression}") == [(1,)]
@@ -312,7 +313,27 @@ def test_what_the_settings_ask_and_the_publication_lacks_is_mended_by_the_hint(
     assert names(session) == ["notes", "parted1", "t"]
     assert told(session, "tables", tables=("public.*",)) == []
     [finding] = told(session, "tables", tables=("public.t", "public.parted"))
-    assert "has public.notes, which source.tables does not name" in finding.message
+    assert "has public.notes, which the settings do not ask for" in finding.message
+    run(database, finding.hint)
+    assert names(session) == ["parted1", "t"]
+
+
+@pytest.mark.parametrize("published", ["TABLES IN SCHEMA public, TABLE notes", "ALL TABLES"])
+def test_the_hint_takes_tables_out_of_a_schema_and_out_of_all_tables(
+    database: Database, session: Session, published: str
+) -> None:
+    if "SCHEMA" in published and database.server.version < 15:
+        pytest.skip("PostgreSQL 14 publishes no schemas")
+    database.execute(
+        "CREATE TABLE t (id int PRIMARY KEY)",
+        "CREATE TABLE notes (id int PRIMARY KEY)",
+        "CREATE TABLE late (id int PRIMARY KEY)",
+        f"CREATE PUBLICATION p FOR {published}",
+    )
+    [finding] = told(session, "tables", tables=("public.*",), exclude=("public.notes", "public.l*"))
+    run(database, finding.hint)
+    assert names(session) == ["t"]
+    assert told(session, "tables", tables=("public.*",), exclude=("public.notes", "public.l*")) == []
 
 
 HOSTILE = [
@@ -340,7 +361,7 @@ def test_hostile_names_are_published_judged_and_listed_as_they_are(database: Dat
     for finding in found:
         database.execute(finding.hint.removeprefix("Run: ").rpartition("; or give")[0])
     publication = Publication(session, 'p "%s" {}')
-    assert publication.create(words)
+    assert publication.create(AskedPublication(words))
     tables = published_tables(session, publication.name)
     assert sorted((table.schema, table.name) for table in tables) == sorted((name, name) for name in HOSTILE)
     for table in tables:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from support.fix_postgres import Database
+from support.pages import blocks
 
+from cdcd.config.settings import SourceSettings
+from cdcd.daemon.publication_setup import PublicationSetup
 from cdcd.errors import RequestRejected
-from cdcd.source.publication import Publication, PublishedOperations
+from cdcd.source.publication import Publication
+from cdcd.source.publication_contents import AskedPublication, PublishedOperations, given
+from cdcd.source.published_incarnations import published_incarnations
 from cdcd.source.published_tables import published_tables
 from cdcd.source.session import Session
 
@@ -55,7 +61,7 @@ def named(tables: list[tuple[str, str]]) -> list[str]:
 def test_a_schema_is_published_whole_by_a_superuser(shop: Database) -> None:
     with Publication(shop.dsn, 'p "ü"') as publication:
         assert not publication.exists()
-        assert publication.create(["public.*"])
+        assert publication.create(AskedPublication(["public.*"]))
         assert named(publication.tables()) == ["public.log", f"public.{ODD}", "public.orders", "public.parted_1"]
         assert publication.operations() == PublishedOperations(updates=True, deletes=True)
         [flags] = shop.execute("SELECT puballtables, pubviaroot FROM pg_publication")
@@ -67,17 +73,17 @@ def test_a_schema_is_published_whole_by_a_superuser(shop: Database) -> None:
 @both
 def test_everything_is_published_for_all_tables(shop: Database) -> None:
     with Publication(shop.dsn, "p") as publication:
-        assert publication.create(["*.*"])
+        assert publication.create(AskedPublication(["*.*"]))
         assert shop.execute("SELECT puballtables FROM pg_publication") == [(True,)]
 
 
 @both
 def test_patterns_choose_tables_and_a_schema_goes_beside_them(shop: Database) -> None:
     with Publication(shop.dsn, "p") as publication:
-        publication.create(["public.ord*", "other.*"])
+        publication.create(AskedPublication(["public.ord*", "other.*"]))
         assert named(publication.tables()) == ["other.things", "public.orders"]
     with Publication(shop.dsn, "q") as publication:
-        assert publication.create([f'public."{ODD.replace(chr(34), chr(34) * 2)}"'])
+        assert publication.create(AskedPublication([f'public."{ODD.replace(chr(34), chr(34) * 2)}"']))
         [table] = published_tables(publication.session, "q")
         assert (table.schema, table.name, table.kind, table.row_filter) == ("public", ODD, "r", "")
         assert ([column.name for column in table.columns], table.identity_columns) == (["Id x"], ("Id x",))
@@ -86,14 +92,14 @@ def test_patterns_choose_tables_and_a_schema_goes_beside_them(shop: Database) ->
 @both
 def test_an_owner_gets_an_explicit_list(shop: Database, owner: str) -> None:
     with Publication(owner, "p") as publication:
-        assert publication.create(["public.orders", "public.log"])
+        assert publication.create(AskedPublication(["public.orders", "public.log"]))
         assert named(publication.tables()) == ["public.log", "public.orders"]
 
 
 @both
 def test_a_role_that_may_not_is_told_the_statement_for_one_who_may(shop: Database, owner: str) -> None:
     with Publication(owner, "p") as publication, pytest.raises(RequestRejected) as caught:
-        publication.create(["public.*"])
+        publication.create(AskedPublication(["public.*"]))
     cures = dict(hint.split(" run: ") for hint in caught.value.hint.split("; or: "))
     by_owner = cures.pop("Let the tables' owner (with CREATE on the database)")
     if shop.server.version >= 15:
@@ -110,15 +116,126 @@ def test_a_role_that_may_not_is_told_the_statement_for_one_who_may(shop: Databas
 @both
 def test_no_table_that_matches_is_refused(shop: Database) -> None:
     with Publication(shop.dsn, "p") as publication, pytest.raises(RequestRejected, match="no table matches"):
-        publication.create(["public.nosuch*", "nowhere.*"])
+        publication.create(AskedPublication(["public.nosuch*", "nowhere.*"]))
 
 
 @both
 def test_one_that_exists_already_is_left_as_it_is(shop: Database) -> None:
     with Publication(shop.dsn, "p") as publication:
-        assert publication.create(["public.orders"])
-        assert not publication.create(["public.*"])
+        assert publication.create(AskedPublication(["public.orders"]))
+        assert not publication.create(AskedPublication(["public.*"]))
         assert named(publication.tables()) == ["public.orders"]
+
+
+def follow(dsn: str, *tables: str, **asked: Any) -> bool:
+    """What a start of the daemon does about its publication."""
+    settings = SourceSettings(dsn=dsn, publication='p "ü"', slot="s", tables=tables, **asked)
+    with Session(dsn) as session:
+        setup = PublicationSetup(settings, session, Publication(session, settings.publication))
+        setup.ensure(is_judged=True)
+        return setup.follow()
+
+
+def published(database: Database) -> list[str]:
+    with Publication(database.dsn, 'p "ü"') as publication:
+        return named(publication.tables())
+
+
+@both
+def test_a_publication_that_cdcd_has_made_follows_the_settings(shop: Database) -> None:
+    assert not follow(shop.dsn, "public.orders")
+    assert published(shop) == ["public.orders"]
+    assert follow(shop.dsn, "public.*", "other.*", exclude=["public.l*", "public.o?dd*"])
+    assert published(shop) == ["other.things", "public.orders", "public.parted_1"]
+    assert not follow(shop.dsn, "public.*", "other.*", exclude=["public.l*", "public.o?dd*"])
+    shop.execute("DROP TABLE other.things", "ALTER TABLE orders RENAME TO sales")
+    assert follow(shop.dsn, "public.*", publish=["insert"], publish_via_partition_root=True)
+    assert published(shop) == ["public.log", f"public.{ODD}", "public.parted", "public.sales"]
+    with Publication(shop.dsn, 'p "ü"') as publication:
+        assert publication.operations() == PublishedOperations(updates=False, deletes=False, truncates=False)
+    shop.execute("CREATE TABLE later (id int)")
+    follow(shop.dsn, "public.*", publish=["insert"], publish_via_partition_root=True)
+    assert "public.later" in published(shop), "by its schema, or by name"
+    assert follow(shop.dsn, "public.sales")
+    assert published(shop) == ["public.sales"]
+
+
+@both
+def test_an_entry_stays_the_same_when_a_schema_comes_or_goes(shop: Database) -> None:
+    follow(shop.dsn, "public.*")
+    with Session(shop.dsn) as session:
+        before = published_incarnations(session, session.server_version, 'p "ü"')
+        assert follow(shop.dsn, "public.*", exclude=["public.log"])
+        after = published_incarnations(session, session.server_version, 'p "ü"')
+    assert before.keys() - after.keys() == {("public", "log")}
+    assert not any(before[table].contradiction(seen) for table, seen in after.items()), "it would be copied again"
+
+
+@both
+@pytest.mark.parametrize(
+    "changed",
+    [
+        'ALTER PUBLICATION "p ""ü""" ADD TABLE log',
+        'ALTER PUBLICATION "p ""ü""" SET (publish = \'insert\')',
+        'COMMENT ON PUBLICATION "p ""ü""" IS \'ours\'',
+    ],
+)
+def test_what_a_person_changes_stays(shop: Database, changed: str) -> None:
+    follow(shop.dsn, "public.orders")
+    shop.execute(changed)
+    before = published(shop)
+    assert not follow(shop.dsn, "other.*")
+    assert published(shop) == before
+
+
+@pytest.mark.postgres_versions("newest")
+def test_row_filters_and_column_lists_stay(shop: Database) -> None:
+    follow(shop.dsn, "public.orders")
+    for listed in ("orders WHERE (id > 5)", "orders (id)"):
+        shop.execute(f'ALTER PUBLICATION "p ""ü""" SET TABLE {listed}')
+        assert not follow(shop.dsn, "public.*")
+        assert published(shop) == ["public.orders"]
+
+
+@both
+def test_a_role_that_may_not_alter_it_goes_on_with_it_as_it_is(
+    shop: Database, owner: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert not follow(owner, "public.orders")
+    assert follow(owner, "public.*"), "log; the role does not own the others"
+    assert published(shop) == ["public.log", "public.orders"]
+    shop.execute('ALTER PUBLICATION "p ""ü""" OWNER TO postgres')
+    assert not follow(owner, "public.orders")
+    shop.execute(f'ALTER PUBLICATION "p ""ü""" OWNER TO owner_{shop.name}', "BEGIN; LOCK TABLE other.things; COMMIT")
+    holder = Session(shop.dsn)
+    shop.execute(f"ALTER TABLE parted OWNER TO owner_{shop.name}")
+    with holder:
+        holder.rows("BEGIN")
+        holder.rows("LOCK TABLE public.parted")
+        assert not follow(owner, "public.*")
+        holder.rows("ROLLBACK")
+    assert "stays as it is" in caplog.text
+    assert published(shop) == ["public.log", "public.orders"]
+    assert follow(owner, "public.*")
+
+
+@pytest.mark.postgres_versions("newest")
+def test_the_statement_of_the_page_gives_it_to_cdcd(shop: Database) -> None:
+    [statement] = [block.text for block in blocks("tables") if "COMMENT ON PUBLICATION" in block.text]
+    shop.execute("CREATE PUBLICATION cdcd FOR TABLE orders", statement)
+    with Publication(shop.dsn, "cdcd") as publication:
+        found = publication.found()
+    assert found is not None
+    assert found.is_followed_by("cdcd")
+
+
+@both
+def test_the_statement_of_the_hint_gives_it_back_to_cdcd(shop: Database) -> None:
+    shop.execute('CREATE PUBLICATION "p ""ü""" FOR TABLE orders')
+    assert not follow(shop.dsn, "public.log")
+    shop.execute(given('p "ü"', "s"))
+    assert follow(shop.dsn, "public.log")
+    assert published(shop) == ["public.log"]
 
 
 @pytest.mark.postgres_versions("newest")

@@ -10,6 +10,7 @@ from support.fix_postgres import Database
 
 from cdcd.source.catalog import Catalog
 from cdcd.source.publication import Publication
+from cdcd.source.publication_contents import AskedPublication
 from cdcd.source.published_tables import published_names, published_tables
 from cdcd.source.requests_table import requests_problem, requests_table
 from cdcd.source.session import Session
@@ -51,7 +52,7 @@ def test_a_new_publication_has_the_table_of_requests_and_no_command_shows_it_as_
 ) -> None:
     shop.execute("CREATE SCHEMA cdcd", "CREATE TABLE cdcd.data (id int PRIMARY KEY)")
     with Publication(shop.dsn, "p") as publication:
-        assert publication.create([pattern])
+        assert publication.create(AskedPublication([pattern]))
         assert publication.add_requests_table()
         assert publication.add_requests_table(), "again, as after a kill"
         assert ("cdcd", "requests") in shop.execute(
@@ -69,7 +70,7 @@ def test_a_new_publication_has_the_table_of_requests_and_no_command_shows_it_as_
 def test_a_role_that_may_make_no_table_makes_a_publication_without_it(shop: Database, role: str) -> None:
     shop.execute(f"ALTER TABLE t OWNER TO {role}")
     with Publication(shop.server.dsn(shop.name, user=role), "p") as publication:
-        assert publication.create(["public.t"])
+        assert publication.create(AskedPublication(["public.t"]))
         shop.execute(f"REVOKE CREATE ON DATABASE {shop.name} FROM {role}")
         assert not publication.add_requests_table()
         assert publication.tables() == [("public", "t")]
@@ -91,7 +92,7 @@ def test_a_strangers_table_of_that_name_takes_no_requests_and_does_no_harm(shop:
         stranger.execute("CREATE SCHEMA cdcd")
         stranger.execute("CREATE TABLE cdcd.requests (slot text PRIMARY KEY, action text, table_schema text, n int)")
     with Publication(shop.dsn, "p") as publication:
-        assert publication.create(["*.*"])
+        assert publication.create(AskedPublication(["*.*"]))
         assert not publication.add_requests_table()
     [(oid,)] = shop.execute("SELECT 'cdcd.requests'::regclass::oid::bigint")
     with Session(shop.dsn) as session:
@@ -136,7 +137,7 @@ def test_a_partitioned_table_or_a_view_takes_no_requests(shop: Database) -> None
 
 def test_a_publication_that_leaves_requests_out_is_told_with_the_sql_that_helps(shop: Database) -> None:
     with Publication(shop.dsn, "p") as publication:
-        publication.create(["public.t"])
+        publication.create(AskedPublication(["public.t"]))
         publication.add_requests_table()
     changes = ["DROP TABLE cdcd.requests", "SET (publish = 'update')"]
     if shop.server.version >= 15:

@@ -17,6 +17,7 @@ from cdcd.snapshot.reader import SnapshotConnection
 from cdcd.source.connection import Connection
 from cdcd.source.exported_snapshot import export_snapshot
 from cdcd.source.publication import Publication
+from cdcd.source.publication_contents import AskedPublication
 from cdcd.source.query_runner import QueryRunner
 from cdcd.source.replication_stream import ReplicationStream
 from cdcd.source.server_errors import SlotActive, SlotWaits
@@ -160,7 +161,7 @@ def test_verify_outlives_every_timeout_of_the_role(database: Database, dsn: str)
 def test_a_role_that_only_reads_by_default_still_makes_the_publication(dsn: str) -> None:
     with Session(dsn) as session:
         publication = Publication(session, "p")
-        assert publication.create(["public.t"])
+        assert publication.create(AskedPublication(["public.t"]))
         assert publication.tables() == [("public", "t")]
 
 
@@ -168,7 +169,7 @@ def test_a_server_that_only_reads_names_the_statement_for_its_primary(dsn: str) 
     with Session(dsn) as session:
         session.rows("SET default_transaction_read_only = on")  # as on a standby
         with pytest.raises(RequestRejected, match="cannot be made on this server") as caught:
-            Publication(session, "p").create(["public.t"])
+            Publication(session, "p").create(AskedPublication(["public.t"]))
         assert 'run on its primary: CREATE PUBLICATION "p" FOR TABLE "public"."t"' in caught.value.hint
 
 

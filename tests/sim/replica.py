@@ -59,7 +59,7 @@ from cdcd.sink.worker import SinkWorker
 from cdcd.source.connection import SystemIdentity
 from cdcd.source.pg_types import Attribute, PgType
 from cdcd.source.privileges import TablePrivileges
-from cdcd.source.publication import PublishedOperations
+from cdcd.source.publication_contents import PublishedOperations
 from cdcd.source.replica_identity import TableIdentity
 from cdcd.source.server import ServerFacts
 from cdcd.source.server_errors import SlotActive
@@ -367,6 +367,9 @@ class SimPublication:
 
     def exists(self) -> bool:
         return True
+
+    def found(self) -> None:
+        """Nothing that the daemon may alter."""
 
     def tables(self) -> list[Any]:
         self._session.check()

@@ -167,6 +167,7 @@ BLOCKS: dict[str, dict[str, Executes]] = {
         "cdcd snapshot --config cdcd.toml public": f"{_OPERATING}::test_the_page_about_tables",
         "cdcd snapshot --config cdcd.toml --pause": f"{_OPERATING}::test_the_page_about_tables",
         "INSERT INTO cdcd.requests": f"{_OPERATING}::test_the_page_about_tables",
+        "COMMENT ON PUBLICATION": "integration/test_publication.py::test_the_statement_of_the_page_gives_it_to_cdcd",
     },
     "columns": {
         '[[table]]\nmatch = "public.customers"': (

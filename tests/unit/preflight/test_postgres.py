@@ -14,7 +14,7 @@ from cdcd.preflight.postgres_facts import PostgresFacts
 from cdcd.progress.continuity import Server
 from cdcd.snapshot.table_rules import NO_SNAPSHOT_RULES, SnapshotRules
 from cdcd.source.privileges import TablePrivileges
-from cdcd.source.publication import PublishedOperations
+from cdcd.source.publication_contents import PublishedOperations
 from cdcd.source.published_tables import UnsentPartition
 from cdcd.source.replica_identity import TableIdentity
 from cdcd.source.server import ServerFacts
@@ -348,7 +348,7 @@ def test_what_the_publication_has_beyond_the_settings_is_said() -> None:
         MINE, replace(MINE, name="base"), replace(MINE, name="notes")
     ]))  # fmt: skip
     assert (told.level, told.about) == (Level.WARNING, "tables")
-    assert "has public.notes, which source.tables does not name" in told.message
+    assert "has public.notes, which the settings do not ask for" in told.message
 
 
 def test_the_default_of_the_settings_says_nothing_about_an_existing_publication() -> None:
