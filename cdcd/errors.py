@@ -108,6 +108,8 @@ class Unpublishable(RequestRejected):
         self.table = table
         self.gone = gone
         self.keyless = keyless
+        self.others: list[tuple[str, str]] = []
+        """More tables whose events the same topic refuses."""
         self.unparking = False
         """Whether the refused events come from the parked topic."""
 

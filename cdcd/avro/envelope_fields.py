@@ -53,6 +53,13 @@ SOURCE: Final = RecordType(
     ),
 )
 
+TABLE: Final = (EnvelopeField("schema", "string"), EnvelopeField("table", "string"))
+"""The table, by PostgreSQL's names: the last fields of `source`, and the first ones of a key, if others share the
+topic."""
+
+SHARING_SOURCE: Final = RecordType(SOURCE.name, (*SOURCE.fields, *TABLE))
+"""The source of an event on a topic of several tables."""
+
 UNREPRESENTABLE: Final = RecordType(
     "Unrepresentable",
     (EnvelopeField("image", "string"), EnvelopeField("column", "string"), EnvelopeField("text", "string")),

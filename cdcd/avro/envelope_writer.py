@@ -33,6 +33,14 @@ def transaction_bytes(xid: i64, commit_ts: i64, origin: str) -> bytes:
     return out.getvalue()
 
 
+def table_bytes(schema: str, name: str) -> bytes:
+    """The fields of TABLE, in `source` and in a key."""
+    out = BytesWriter()
+    write_text(out, schema)
+    write_text(out, name)
+    return out.getvalue()
+
+
 def write_losses(out: BytesWriter, unchanged: list[str], unrepresentable: list[tuple[str, str, str]]) -> None:
     """Append the fields `unchanged` (columns) and `unrepresentable` (image, column, text)."""
     if unchanged:

@@ -20,7 +20,7 @@ from mypy_extensions import i64, u8
 from cdcd.avro.codecs.base import Codec
 from cdcd.avro.codecs.lookup import TypeOptions, codecs_for
 from cdcd.avro.codecs.varint import write_long
-from cdcd.avro.envelope_writer import transaction_bytes, write_losses, write_rest_of_truncate
+from cdcd.avro.envelope_writer import table_bytes, transaction_bytes, write_losses, write_rest_of_truncate
 from cdcd.avro.key_encoder import KeyEncoder, KeyField, first_field, text_of, write_value
 from cdcd.avro.schema import envelope_schema, key_schema
 from cdcd.avro.schema_store import SchemaStore
@@ -112,6 +112,8 @@ class RowEncoder(RelationChanges):
         self._table: i64 = 0
         self._value_header = b""
         self._truncate_header = b""
+        self._named = table_bytes(relation.schema, relation.name) if relation.shares_topic else b""
+        """The table, where other tables share its topic; else nothing."""
         self._unchanged: list[str] = []
         self._unrepresentable: list[tuple[str, str, str]] = []
 
@@ -127,7 +129,7 @@ class RowEncoder(RelationChanges):
         if schema:
             self._encoder.records.set_key(schema, name, relation.key, relation.oid, relation.added)
         if key_text:
-            self._key.header = schemas.header_for(schema, name, "key", key_text)
+            self._key.header = schemas.header_for(schema, name, "key", key_text) + self._named
 
     def _announce_truncate(self) -> None:
         """Make the schema of truncates known: it differs from that of rows."""
@@ -255,6 +257,8 @@ class RowEncoder(RelationChanges):
         write_long(out, encoder.seq)
         write_long(out, lsn)
         out.write(encoder.transaction_tail)
+        if self._named:
+            out.write(self._named)
         encoder.seq += 1
 
     def _finish(self, op: i64, key: bytes | None) -> None:

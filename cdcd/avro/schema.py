@@ -18,7 +18,7 @@ table has `pg_left_out`. So a reader knows that the table itself has other value
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TypeAlias
 
 from cdcd.avro.avro_names import field_names, namespace
@@ -27,6 +27,8 @@ from cdcd.avro.envelope_fields import (
     ENVELOPE,
     KEY_UNREPRESENTABLE,
     ROW,
+    SHARING_SOURCE,
+    TABLE,
     TIMESTAMP,
     TRUNCATE_ENVELOPE,
     EnvelopeField,
@@ -50,7 +52,10 @@ def envelope_schema(relation: ResolvedRelation, codecs: list[Codec], *, of_trunc
     for column, name, codec in zip(relation.columns, names, codecs, strict=True):
         row.append(_nullable(name, codec.schema) | _postgres_properties(column, name) | _missing_value(column))
     left_out: dict[str, object] = {"pg_left_out": True} if relation.leaves_out else {}
-    fields = _fields(TRUNCATE_ENVELOPE if of_truncate else ENVELOPE, _record(ROW, row) | left_out)
+    envelope: Sequence[EnvelopeField] = TRUNCATE_ENVELOPE if of_truncate else ENVELOPE
+    if relation.shares_topic:
+        envelope = [each._replace(type=SHARING_SOURCE) if each.name == "source" else each for each in envelope]
+    fields = _fields(envelope, _record(ROW, row) | left_out)
     return _json(relation, _record("Envelope", fields))
 
 
@@ -58,7 +63,8 @@ def key_schema(relation: ResolvedRelation, codecs: list[Codec]) -> str:
     """JSON of the key's schema: a record `Key` of the key's columns, in the table's order.
 
     If Avro cannot hold every value of a column (`is_fallible`), the column is nullable, and the key ends with the field
-    `unrepresentable`. So two keys differ even if Avro can hold neither value.
+    `unrepresentable`. So two keys differ even if Avro can hold neither value. If other tables share the topic, the key
+    begins with the fields `__schema` and `__table`.
     """
     fields: Fields = []
     names = field_names([column.name for column in relation.columns])
@@ -69,12 +75,19 @@ def key_schema(relation: ResolvedRelation, codecs: list[Codec]) -> str:
         field = _nullable(name, codec.schema) if codec.is_fallible else _field(name, codec.schema)
         is_fallible = is_fallible or codec.is_fallible
         fields.append(field | _postgres_properties(column, name))
+    columns = {str(field["name"]).lower() for field in fields}
     if is_fallible:
-        name = "unrepresentable"
-        while name in {str(field["name"]).lower() for field in fields}:
-            name = f"_{name}"
-        fields.append(_field(name, _avro_type(ListType(KEY_UNREPRESENTABLE), {})))
+        fields.append(_field(_other_name("unrepresentable", columns), _avro_type(ListType(KEY_UNREPRESENTABLE), {})))
+    if relation.shares_topic:
+        fields = [_field(_other_name(f"__{each.name}", columns), _avro_type(each.type, {})) for each in TABLE] + fields
     return _json(relation, _record("Key", fields))
+
+
+def _other_name(name: str, columns: Collection[str]) -> str:
+    """A name for a field that is no column, which no column (in lower case) has."""
+    while name in columns:
+        name = f"_{name}"
+    return name
 
 
 def _fields(fields: Sequence[EnvelopeField], row: dict[str, object]) -> Fields:
@@ -124,16 +137,16 @@ def _record(name: str, fields: Fields) -> dict[str, object]:
 
 def _json(relation: ResolvedRelation, record: dict[str, object]) -> str:
     record = {"type": "record", "name": record["name"], "namespace": namespace(relation.schema, relation.name)} | record
-    return json.dumps(define_once(record, {}), ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(_define_once(record, {}), ensure_ascii=False, separators=(",", ":"))
 
 
-def define_once(avro_type: object, defined: dict[str, object]) -> object:
+def _define_once(avro_type: object, defined: dict[str, object]) -> object:
     """Keep the first definition of each named type, and replace the others by its name, as Avro demands.
 
     Different types may share a name (`a.b`.`c` and `a`.`b.c`). Then the second type gets another name.
     """
     if isinstance(avro_type, list):
-        return [define_once(branch, defined) for branch in avro_type]
+        return [_define_once(branch, defined) for branch in avro_type]
     if not isinstance(avro_type, dict):
         return avro_type
     kind = avro_type.get("type")
@@ -146,10 +159,10 @@ def define_once(avro_type: object, defined: dict[str, object]) -> object:
         defined[name] = avro_type
         avro_type = avro_type | {"name": name}
         if kind == "record":
-            fields = [field | {"type": define_once(field["type"], defined)} for field in avro_type["fields"]]
+            fields = [field | {"type": _define_once(field["type"], defined)} for field in avro_type["fields"]]
             return avro_type | {"fields": fields}
         return avro_type
-    nested = {part: define_once(avro_type[part], defined) for part in ("items", "values") if part in avro_type}
+    nested = {part: _define_once(avro_type[part], defined) for part in ("items", "values") if part in avro_type}
     if isinstance(kind, (dict, list)):
-        nested["type"] = define_once(kind, defined)
+        nested["type"] = _define_once(kind, defined)
     return avro_type | nested

@@ -17,6 +17,8 @@ from cdcd.errors import SettingsError
 def check_format(settings: Settings) -> None:
     """Raise SettingsError if the settings ask for events that cdcd cannot write."""
     sink = settings.sink
+    if settings.topic_names().has_shared_topics:
+        _check_shared_topics(settings)
     if not sink.event_format:
         return
     if sink.encoding == "avro" and settings.avro.registry_url is None:
@@ -38,11 +40,28 @@ def check_format(settings: Settings) -> None:
             "Remove debezium.truncates",
             code="format-unsupported",
         )
-    if settings.source.on_slot_lost == "repair" and sink.format != "cdcd":
+    if settings.source.on_slot_lost == "repair":
         raise SettingsError(
-            'source.on_slot_lost = "repair" has to read the topics, and cdcd does not compare events of sink.format = '
-            f'"{sink.format}" with tables yet',
+            f'source.on_slot_lost = "repair" has to read the topics, and cdcd does not read sink.format = '
+            f'"{sink.format}" and sink.encoding = "{sink.encoding}" yet',
             'Set source.on_slot_lost to "stop" or "resnapshot"',
+            code="format-unsupported",
+        )
+
+
+def _check_shared_topics(settings: Settings) -> None:
+    """Raise SettingsError if nothing would tell the events of tables apart that share a topic."""
+    if settings.sink.format != "cdcd":
+        raise SettingsError(
+            f'[[table]] sends several tables to one topic, and no key of sink.format = "{settings.sink.format}" names '
+            "its table",
+            'Put {schema} and {table} into the topic of [[table]], or take sink.format = "cdcd"',
+            code="format-unsupported",
+        )
+    if settings.avro.registry_url is not None and settings.avro.subject_strategy == "topic":
+        raise SettingsError(
+            '[[table]] sends several tables to one topic, which avro.subject_strategy = "topic" would give one subject',
+            'Set avro.subject_strategy to "record" or "topic-record"',
             code="format-unsupported",
         )
 
@@ -50,14 +69,15 @@ def check_format(settings: Settings) -> None:
 _READ_ELSEWHERE: Final = "cdcd tail shows them. Read these topics with a consumer of your own, or a sink connector"
 
 
-def refuse_unread(settings: Settings, what: str, *, instead: str = _READ_ELSEWHERE) -> None:
+def refuse_unread(settings: Settings, what: str, *, reads_json: bool = False, instead: str = _READ_ELSEWHERE) -> None:
     """Raise SettingsError if `what` (a command) would have to read events that cdcd only writes.
 
-    `instead`: what a person can do.
+    `reads_json`: it reads cdcd's own events in JSON, too. `instead`: what a person can do.
     """
-    if settings.sink.format != "cdcd":
+    sink = settings.sink
+    if sink.event_format and not (reads_json and sink.format == "cdcd"):
         raise SettingsError(
-            f'{what} does not read events of sink.format = "{settings.sink.format}" yet',
+            f'{what} does not read events of sink.format = "{sink.format}" and sink.encoding = "{sink.encoding}" yet',
             instead,
             code="format-unsupported",
         )
@@ -90,6 +110,5 @@ def debezium_modes(settings: Settings) -> Modes:
         field_names=chosen.field_name_adjustment_mode,
         truncates=chosen.truncates,
         null_as_default=chosen.replace_null_with_default,
-        keeps_lost=chosen.unrepresentable_in_header,
         with_schemas=settings.sink.encoding == "json-schema",
     )

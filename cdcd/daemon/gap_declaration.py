@@ -75,7 +75,7 @@ def comparable(settings: Settings, kafka: KafkaSession, last: SlotRecord, tables
     condition, and one with events on the parked topic.
     """
     names = settings.topic_names()
-    known, incomplete = kafka.publisher.recorded, {(each.schema, each.table) for each in last.incomplete}
+    known, incomplete = kafka.publisher.written_tables, {(each.schema, each.table) for each in last.incomplete}
     found = set()
     for table in tables:
         topic = names.topic(*table)

@@ -65,7 +65,7 @@ def look_up_published(settings: Settings, ids: RegistryIds) -> None:
 
 def subject_names(settings: Settings) -> SubjectNames:
     """The names of the subjects."""
-    return SubjectNames(settings.avro.subject_strategy, settings.topic_names().topic)
+    return SubjectNames(settings.avro.subject_strategy, settings.topic_names().on_broker)
 
 
 def registry_headers(settings: Settings, names: TopicNames, ids: RegistryIds | None) -> RegistryHeaders | None:

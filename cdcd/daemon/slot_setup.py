@@ -191,9 +191,11 @@ class SlotSetup:
         Each row or logical message would be published twice.
         """
         source = self._settings.source
-        conflicts = SlotConflicts(self._session, cluster_id, self._names.example)
+        tables = self._publication.tables()
+        chosen = self._names.chosen_topics(tables)
+        conflicts = SlotConflicts(self._session, cluster_id, self._names.example, chosen)
         conflicts.announce(source.slot)  # first: then, if two daemons start at once, at least one sees the other
-        conflicts.check(source.slot, self._publication.tables(), messages=source.messages)
+        conflicts.check(source.slot, tables, messages=source.messages)
 
     def check_databases(self, slots: list[str]) -> None:
         """Raise RequestRejected if one of `slots`, which have published under this prefix, is of another database."""

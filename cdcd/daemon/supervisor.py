@@ -242,7 +242,7 @@ class Supervisor:
         if error.unparking:
             parking.refused[table] = reason
         else:
-            parking.parked[table] = reason
+            parking.parked |= dict.fromkeys([table, *error.others], reason)
             if error.keyless:
                 parking.keyless.add(table)
         now = "still cannot be published, so it stays parked" if error.unparking else "is parked"
@@ -250,6 +250,8 @@ class Supervisor:
         if not (error.gone or error.keyless):
             hint = f"Then run: cdcd unpark {shell_word(name)}"
         own = "" if error.keyless else error.hint  # a keyless one's is for a daemon that stops
+        if error.others:
+            name, now = f"{name}, with {len(error.others)} more tables of its topic,", "are parked"
         why = f"the table {name} {now}: {sentence(error.message, own, None).rstrip('.')}"
         log.warning("%s", sentence(why, hint, error.code), extra={"code": error.code})
         self._note_restart(error)

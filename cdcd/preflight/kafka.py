@@ -44,7 +44,7 @@ def _of_cluster(
     names = settings.topic_names()
     tables = [names.topic(*table) for table in published]
     specs, replication_factor = sink_specs(settings, published), settings.sink.replication_factor
-    keyless = [names.topic(each.schema, each.name) for each in facts.identities if each.is_keyless] if facts else []
+    keyless = [names.on_broker(each.schema, each.name) for each in facts.identities if each.is_keyless] if facts else []
     answers = gather(cluster.admin, [*(spec.name for spec in specs), names.messages])
     yield from brokers.judge(answers, names, specs, replication_factor=replication_factor, keyless=keyless)
     if replication_factor <= answers.brokers:  # if it is larger, `brokers` has said so
@@ -61,7 +61,7 @@ def _slot_conflicts(
     source = settings.source
     try:
         with Session(source.login, source.application_name) as session:
-            conflicts = SlotConflicts(session, cluster_id, names.example)
+            conflicts = SlotConflicts(session, cluster_id, names.example, names.chosen_topics(tables))
             conflicts.check(source.slot, tables, messages=source.messages)
     except CdcdError as failure:
         yield of_error("slot conflicts", failure)

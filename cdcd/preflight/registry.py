@@ -67,7 +67,7 @@ def findings(settings: Settings, *, has_publication: bool) -> Iterator[Finding]:
 
 def _wanted_schemas(settings: Settings) -> list[WantedSchema]:
     source, avro = settings.source, settings.avro
-    names = SubjectNames(avro.subject_strategy, settings.topic_names().topic)
+    names = SubjectNames(avro.subject_strategy, settings.topic_names().on_broker)
     texts = published_texts(
         source.login,
         source.application_name,

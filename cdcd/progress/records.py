@@ -15,6 +15,10 @@ table records since the slot record before say up to which offset their topics b
 The newest table record of every topic lies at the slot record's `tables_offset` or after it. So a start reads them all
 without reading the whole topic. The daemon writes the records of topics that do not change again from time to time.
 
+If several tables share a topic, each has a table record. The topic's name is followed by `#` and the table, in the key
+and in the field `topic`. A table's record is written when the table has events: what follows its end in the topic
+is of other tables, up to the cut.
+
 Tombstones say nothing. The tombstone of `{slot}/`, which names no topic, stands before the table records of a
 transaction.
 """
@@ -22,8 +26,9 @@ transaction.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import ClassVar, Final, TypeVar
 
 from cdcd.errors import GapError
@@ -31,6 +36,9 @@ from cdcd.lsn import format_lsn, parse_lsn
 
 VERSION: Final = 2
 """Goes up when a reader of the version before would misread the records; new fields alone do not change it."""
+
+PLACE_MARK: Final = "#"
+"""Stands before the table in the name of a topic that several tables share. No name of a topic can have it."""
 
 T = TypeVar("T")
 
@@ -208,6 +216,7 @@ class TableRecord:
 
     slot: str
     topic: str
+    """If several tables share it, `#` and the table follow: each table has its own record. See `kafka_topic`."""
     schema: str
     table: str
     commit_lsn: int
@@ -254,6 +263,24 @@ class TableRecord:
                 **oid,
             }
         )
+
+
+def kafka_topic(topic: str) -> str:
+    """Return the topic on the broker, from the name by which a table's topic is known: see `sink.topics`."""
+    return topic.partition(PLACE_MARK)[0]
+
+
+def by_kafka_topic(tables: Iterable[TableRecord]) -> dict[str, TableRecord]:
+    """Return a record for each topic on the broker: that of one of its tables, with the highest ends that any has."""
+    found: dict[str, TableRecord] = {}
+    for record in tables:
+        name = kafka_topic(record.topic)
+        known = found.get(name)
+        if known is not None:
+            ends = zip_longest(known.offsets, record.offsets, fillvalue=0)
+            record = replace(known, offsets=tuple(max(each) for each in ends))  # noqa: PLW2901
+        found[name] = record
+    return found
 
 
 def slot_key(slot: str) -> bytes:

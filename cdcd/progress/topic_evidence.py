@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from cdcd.errors import GapError
-from cdcd.progress.records import SlotRecord, TopicState
+from cdcd.progress.records import SlotRecord, TopicState, kafka_topic
 
 UNKNOWN_END: Final = -1
 """The end of a partition that has no leader now."""
@@ -54,6 +54,7 @@ def _loss(was: TopicState, now: TopicState | None) -> str:
 
 def describe(lost: Mapping[str, str]) -> str:
     """Return one sentence about what is lost."""
+    lost = {kafka_topic(topic): what for topic, what in lost.items()}
     some = [f"the topic {topic} {what}" for topic, what in list(lost.items())[:_NAMED_MAX]]
     more = f"; and so with {len(lost) - _NAMED_MAX} more topics" if len(lost) > _NAMED_MAX else ""
     return f"Kafka has lost records that cdcd had published: {'; '.join(some)}{more}"

@@ -70,7 +70,7 @@ def sink_specs(settings: Settings, tables: Collection[tuple[str, str]]) -> list[
     names = settings.topic_names()
     own = own_specs(names, sink.replication_factor, sink.topic_config)
     parked = parked_spec(names, sink.replication_factor, sink.topic_config)
-    partitions = {names.topic(*table): names.partitions(*table, sink.partitions) for table in tables}
+    partitions = {names.on_broker(*table): names.partitions(*table, sink.partitions) for table in tables}
     of_tables = [
         TopicSpec(name, number, sink.replication_factor, sink.topic_config) for name, number in partitions.items()
     ]

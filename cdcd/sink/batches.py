@@ -6,6 +6,9 @@ After: `publisher` puts whole batches into Kafka transactions, in the thread tha
 Hot path, compiled: `add` costs one dict and one list append a row. confluent-kafka's `produce_batch` takes the dict as
 it is.
 
+Tables that share a topic are gathered together, so that the topic has their events in commit order. Each *turn* is a
+stretch of one table's records.
+
 An open batch holds only rows of the unfinished transaction; complete transactions were put into the previous batch. So
 a Kafka transaction can be committed where a large PostgreSQL transaction begins, and small ones do not wait for its
 end. To divide a batch afterwards, each table remembers where the open transaction began in it: one comparison a row.
@@ -14,6 +17,7 @@ end. To divide a batch afterwards, each table remembers where the open transacti
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Container
 from typing import Final, Required, TypedDict
 
 from librt.strings import BytesWriter
@@ -21,6 +25,7 @@ from mypy_extensions import i64, u8
 
 from cdcd.progress.daemon_requests import Request
 from cdcd.progress.snapshot_records import TableSnapshot
+from cdcd.sink.topics import encode_identifier
 from cdcd.source.pg_types import Attribute
 from cdcd.transaction.record_consumer import Headers, LargeValue, RecordConsumer
 
@@ -53,11 +58,17 @@ REPAIRS_MAX: Final = 64
 
 
 class TableBatch:
-    """The records of one table in one batch."""
+    """The records of one table in one batch, or of the tables that share a topic."""
 
-    def __init__(self, schema: str, name: str) -> None:
+    def __init__(self, schema: str, name: str, table: i64 = 0) -> None:
+        """`table`: the number of the table, which comes first."""
         self.schema = schema
         self.name = name
+        """Those of the first table."""
+        self.table: i64 = table
+        """The number of the table whose records come now."""
+        self.turns: list[tuple[int, tuple[str, str]]] = []
+        """If the table shares its topic: where the records of a table (schema, name) begin, in order."""
         self.messages: list[Message] = []
         """In commit order. One without "key" and without "partition" goes to partition 0."""
         self.everywhere: list[int] = []
@@ -75,11 +86,50 @@ class TableBatch:
         """Index of that transaction's first message."""
 
     @property
-    def counts(self) -> dict[int, int]:
-        """Events by op (ASCII code)."""
+    def tables(self) -> list[tuple[str, str]]:
+        """The tables, each once."""
+        return list(dict.fromkeys(table for _, table in self.turns)) if self.turns else [(self.schema, self.name)]
+
+    @property
+    def counts(self) -> dict[tuple[str, str], dict[int, int]]:
+        """Events by table and op (ASCII code)."""
         ops = self.ops.getvalue()
-        counts = {op: ops.count(op) for op in _OPS}
-        return {op: events for op, events in counts.items() if events}
+        turns = self.turns or [(0, (self.schema, self.name))]
+        found: dict[tuple[str, str], dict[int, int]] = {}
+        for number, (at, table) in enumerate(turns):
+            turn = ops[at : turns[number + 1][0]] if number + 1 < len(turns) else ops[at:]
+            counts = found.setdefault(table, {})
+            for op in _OPS:
+                events = turn.count(op)
+                if events:
+                    counts[op] = counts.get(op, 0) + events
+        return found
+
+    def turn(self, number: i64, table: tuple[str, str]) -> None:
+        """The next records are of this table."""
+        self.table = number
+        self.turns.append((len(self.messages), table))
+
+    def without(self, tables: Container[tuple[str, str]]) -> list[TableBatch]:
+        """Take the records of `tables` apart: a batch for each, and one for all others, which keep their order."""
+        if not self.turns:
+            return [self]
+        parts: dict[tuple[str, str], TableBatch] = {}
+        others = ("", "")
+        everywhere = set(self.everywhere)
+        ops = self.ops.getvalue()
+        ends = [at for at, _ in self.turns[1:]] + [len(self.messages)]
+        for (at, table), end in zip(self.turns, ends, strict=True):
+            to = table if table in tables else others
+            part = parts.get(to)
+            if part is None:
+                part = parts[to] = TableBatch(table[0], table[1])
+                part.has_headers = self.has_headers
+            part.turn(0, table)
+            part.everywhere += [index - at + len(part.messages) for index in range(at, end) if index in everywhere]
+            part.messages += self.messages[at:end]
+            part.ops.write(ops[at:end])
+        return list(parts.values())
 
     def copy_large(self, end: i64) -> tuple[i64, i64]:
         """Put the large values into their messages, one after the other: each is there twice only meanwhile.
@@ -101,11 +151,17 @@ class TableBatch:
     def cut(self) -> TableBatch:
         """Move the last transaction's records out of this batch into a new one, and return the new one."""
         at = self.begins_at
-        rest = TableBatch(self.schema, self.name)
+        rest = TableBatch(self.schema, self.name, self.table)
         rest.transaction = self.transaction
         rest.has_headers = self.has_headers
         rest.messages = self.messages[at:]
         del self.messages[at:]
+        if self.turns:
+            before = [turn for turn in self.turns if turn[0] < at]
+            rest.turns = [(turn[0] - at, turn[1]) for turn in self.turns[len(before) :]]
+            if not rest.turns or rest.turns[0][0] > 0:
+                rest.turns.insert(0, (0, before[-1][1]))
+            self.turns = before
         rest.everywhere = [index - at for index in self.everywhere if index >= at]
         self.everywhere = [index for index in self.everywhere if index < at]
         rest.ops.write(self.ops.getvalue()[at:])
@@ -232,18 +288,52 @@ class GatheredRequests:
         return requests
 
 
+class NumberedTables:
+    """The tables of a stream, each with a number."""
+
+    def __init__(self, shared_topic: Callable[[str, str], str] | None) -> None:
+        """`shared_topic`: that of BatchBuilder."""
+        self.names: list[tuple[str, str]] = []
+        """Schema and name, by number."""
+        self.sharing: list[list[int] | None] = []
+        """By number: the numbers of the tables that share the topic, this one included; None: no other may have it."""
+        self._shared_topic = shared_topic
+        self._numbers: dict[tuple[str, str], int] = {}
+        self._topics: dict[str, list[int]] = {}
+
+    def number(self, schema: str, name: str) -> int:
+        """The number of a table: the next one if it has none."""
+        number = self._numbers.get((schema, name))
+        if number is None:
+            number = self._numbers[schema, name] = len(self.names)
+            self.names.append((schema, name))
+            topic = "" if self._shared_topic is None else self._shared_topic(schema, name)
+            self.sharing.append(self._topics.setdefault(topic, []) if topic else None)
+            if topic:
+                self._topics[topic].append(number)
+        return number
+
+
 class BatchBuilder(RecordConsumer):
     """Gathers records into a batch until `build` is called."""
 
-    def __init__(self, tombstones: bool, truncate_key: bytes | None = b"") -> None:
-        """`tombstones`: one follows each delete. `truncate_key`: that of truncates on such topics; None: none."""
+    def __init__(
+        self,
+        tombstones: bool,
+        truncate_key: bytes | None = b"",
+        shared_topic: Callable[[str, str], str] | None = None,
+    ) -> None:
+        """`tombstones`: one follows each delete. `truncate_key`: that of truncates on such topics; None: none.
+
+        `shared_topic`: gives the topic that a table (schema and name) shares with others; empty if it shares none.
+        """
         self._tombstones = tombstones
         self._truncate_key = truncate_key
-        self._numbers: dict[tuple[str, str], int] = {}
-        self._names: list[tuple[str, str]] = []
+        self._tables = NumberedTables(shared_topic)
         self._gathering: list[TableBatch | None] = []
+        """By the number of the table; tables that share a topic have the same one."""
         self._touched: list[int] = []
-        """Numbers of the tables in the batch, in the order of their first records."""
+        """The number of a table for each batch of a topic, in the order of their first records."""
         self._batch = Batch()
         self._continued = False
         """The batch began inside a transaction."""
@@ -269,12 +359,10 @@ class BatchBuilder(RecordConsumer):
         return self._commit_ts if self._batch.ends_inside_transaction else 0
 
     def open_table(self, schema: str, name: str) -> int:
-        number = self._numbers.get((schema, name))
-        if number is None:
-            number = len(self._names)
-            self._numbers[schema, name] = number
-            self._names.append((schema, name))
-            self._gathering.append(None)
+        number = self._tables.number(schema, name)
+        if number == len(self._gathering):
+            sharing = self._tables.sharing[number]
+            self._gathering.append(self._gathering[sharing[0]] if sharing is not None and sharing[0] < number else None)
         return number
 
     def add_schema(self, fingerprint: str, text: str) -> None:
@@ -302,6 +390,8 @@ class BatchBuilder(RecordConsumer):
         gathering = self._gathering[table]
         if gathering is None:
             gathering = self._start(table)
+        if gathering.table != table:
+            gathering.turn(table, self._tables.names[table])
         if gathering.transaction != self._commit_lsn:
             gathering.transaction = self._commit_lsn
             gathering.begins_at = len(gathering.messages)
@@ -356,7 +446,10 @@ class BatchBuilder(RecordConsumer):
             gathering = self._start(table)
         gathering.everywhere.append(len(gathering.messages))
         # A compacted topic takes no record without a key. It keeps the last one under this key, which ends all others.
-        self.add(table, op, self._truncate_key if self._tombstones else None, value)
+        key = self._truncate_key if self._tombstones else None
+        if key is not None and self._tables.sharing[table] is not None:
+            key = ".".join(map(encode_identifier, self._tables.names[table])).encode()  # no other table has it
+        self.add(table, op, key, value)
 
     def commit(self, end_lsn: i64) -> None:
         batch = self._batch
@@ -402,7 +495,7 @@ class BatchBuilder(RecordConsumer):
             if is_cut:
                 rest = gathering.cut()
                 self._touched.append(number)
-            self._gathering[number] = rest
+            self._set(number, rest)
             if gathering.messages:
                 batch.tables.append(gathering)
         if batch.rows == 0:
@@ -428,8 +521,19 @@ class BatchBuilder(RecordConsumer):
         return self._requests.take()
 
     def _start(self, table: i64) -> TableBatch:
-        schema, name = self._names[table]
-        gathering = TableBatch(schema, name)
-        self._gathering[table] = gathering
+        schema, name = self._tables.names[table]
+        gathering = TableBatch(schema, name, table)
+        if self._tables.sharing[table] is not None:
+            gathering.turn(table, (schema, name))
+        self._set(table, gathering)
         self._touched.append(table)
         return gathering
+
+    def _set(self, table: i64, gathering: TableBatch | None) -> None:
+        """Gather a table's records there, and those of the tables that share its topic."""
+        sharing = self._tables.sharing[table]
+        if sharing is None:
+            self._gathering[table] = gathering
+        else:
+            for number in sharing:
+                self._gathering[number] = gathering

@@ -44,32 +44,17 @@ class CommitResult:
     """When the Kafka transaction was opened: seconds, on the clock of the publisher's caller."""
 
 
-class Topic:
+class KafkaTopic:
     """A topic that the daemon writes to, as it is known to be."""
 
-    def __init__(
-        self,
-        name: str,
-        table: Table,
-        offsets: list[int],
-        snapshot: SnapshotState | None,
-        topic_id: str = "",
-        key_columns: tuple[str, ...] | None = None,
-        oid: int | None = None,
-    ) -> None:
+    def __init__(self, name: str, offsets: list[int], topic_id: str = "") -> None:
         self.name = name
-        self.table = table
         self.offsets = offsets
         """The offset after this slot's last written record, for each partition; at first, where the partition ends."""
-        self.snapshot = snapshot
         self.topic_id = topic_id
         """As in TopicState: of the topic that the daemon began to write to."""
         self.lacks_records = False
         """As in TopicState."""
-        self.key_columns = key_columns
-        """As in TableRecord, at the start."""
-        self.oid = oid
-        """As in TableRecord, at the start."""
 
     @property
     def state(self) -> TopicState:
@@ -88,6 +73,30 @@ class Topic:
     def partitions(self) -> int:
         """How many the topic has."""
         return len(self.offsets)
+
+
+class Topic:
+    """The topic of one table. Several tables may share one."""
+
+    def __init__(
+        self,
+        name: str,
+        table: Table,
+        kafka: KafkaTopic,
+        snapshot: SnapshotState | None,
+        key_columns: tuple[str, ...] | None = None,
+        oid: int | None = None,
+    ) -> None:
+        self.name = name
+        """As TopicNames has it."""
+        self.table = table
+        self.kafka = kafka
+        """The topic on the broker."""
+        self.snapshot = snapshot
+        self.key_columns = key_columns
+        """As in TableRecord, at the start."""
+        self.oid = oid
+        """As in TableRecord, at the start."""
 
 
 class KafkaTransaction:
@@ -110,7 +119,7 @@ class KafkaTransaction:
         self.rows = 0
         self.bytes = 0
         self.touched: dict[str, Topic] = {}
-        """The tables' topics that it has records for, by name."""
+        """The tables' topics that it has records for, by name. Tables that share a topic have an entry each."""
         self.written: dict[tuple[str, int], int] = {}
         """Records by topic and partition."""
         self.counts: dict[Table, dict[int, int]] = {}
@@ -132,22 +141,27 @@ class KafkaTransaction:
         if batch.transactions:
             self.oldest_commit_ts = min(self.oldest_commit_ts or batch.oldest_commit_ts, batch.oldest_commit_ts)
 
-    def raise_if_lost(self, topics: Iterable[Topic]) -> None:
+    def kafka_topics(self) -> dict[str, KafkaTopic]:
+        """The topics on the broker that it has records of tables for, by name."""
+        return {topic.kafka.name: topic.kafka for topic in self.touched.values()}
+
+    def raise_if_lost(self, topics: Iterable[KafkaTopic]) -> None:
         """Raise TopicLost if topics lacked records when this transaction was written to them."""
         lost = {topic.name: topic.state for topic in topics if topic.lacks_records}
         if lost:
             raise TopicLost(describe(lost_topics(lost, lost)), code="topic-lost")
 
     def count(self, table: TableBatch) -> None:
-        """Note the events of a table that went to its own topic."""
-        counts = self.counts.setdefault((table.schema, table.name), {})
-        for op, events in table.counts.items():
-            counts[op] = counts.get(op, 0) + events
+        """Note events that went to the topics of their tables."""
+        for name, counted in table.counts.items():
+            counts = self.counts.setdefault(name, {})
+            for op, events in counted.items():
+                counts[op] = counts.get(op, 0) + events
 
     def count_parked(self, table: TableBatch) -> None:
         """Note the events of a refused table that went to the parked topic."""
-        name = (table.schema, table.name)
-        self.parked_counts[name] = self.parked_counts.get(name, 0) + sum(table.counts.values())
+        for name, counted in table.counts.items():
+            self.parked_counts[name] = self.parked_counts.get(name, 0) + sum(counted.values())
 
     def result(self, record: SlotRecord, parked: Mapping[Table, ParkedTable]) -> CommitResult:
         """Return what its commit has made durable.

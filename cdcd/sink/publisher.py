@@ -10,15 +10,15 @@ and its state. The next one starts from the progress that `read_committed` shows
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
-from cdcd.errors import RecordTooLarge
+from cdcd.errors import RecordTooLarge, Unpublishable
 from cdcd.lsn import format_lsn
 from cdcd.progress.daemon_requests import DISCARD, STOP
-from cdcd.progress.records import ParkedTable, SlotRecord, TableRecord, TopicState, table_key
+from cdcd.progress.records import ParkedTable, SlotRecord, TableRecord, TopicState, kafka_topic, table_key
 from cdcd.progress.slot_beginnings import SlotBeginning
 from cdcd.progress.snapshot_records import COMPARE, PublishedTables, TableSnapshot, wanted_snapshot
 from cdcd.sink.batches import Batch, Message, RepairBatch, TableBatch
@@ -104,7 +104,7 @@ class Publisher:
     def touched_topics(self) -> tuple[str, ...]:
         """The topics of tables in the open Kafka transaction. For any thread."""
         transaction = self._open
-        return () if transaction is None else tuple(transaction.touched)
+        return () if transaction is None else tuple({kafka_topic(name) for name in transaction.touched.copy()})
 
     @property
     def parked(self) -> Mapping[Table, ParkedTable]:
@@ -130,9 +130,14 @@ class Publisher:
         return self._keys
 
     @property
+    def written_tables(self) -> Collection[str]:
+        """The topics of the tables that this slot has published events of, by TopicNames' names. For any thread."""
+        return self._places.topics.keys()
+
+    @property
     def recorded(self) -> dict[str, TopicState]:
         """The topics that hold what this slot has published, each with how far it reaches at least. For any thread."""
-        tables = {name: topic.state for name, topic in self._places.topics.items()}
+        tables = {topic.kafka.name: topic.kafka.state for topic in self._places.topics.values()}
         return {**self._own, **tables, self._topics.names.progress: TopicState("", (self._places.written,))}
 
     @property
@@ -187,24 +192,28 @@ class Publisher:
         is_snapshot = batch.snapshot_records is not None
         if batch.snapshot_records:
             self._parked.on_snapshots(batch.snapshot_records, batch.end_lsn)
-        published: dict[Table, TableBatch] = {}
-        for table in batch.tables:
-            parked = self._parked.get((table.schema, table.name), is_snapshot=is_snapshot)
-            if parked is None:
-                published[table.schema, table.name] = table
-            else:
-                if isinstance(parked, ParkedTable):
-                    transaction.count_parked(table)
-                self._park(table, parked.reason)
-        self._topics.find(published)
-        for name, table in published.items():
-            topic = self._topics[name]
-            transaction.touched[topic.name] = topic
+        published: list[TableBatch] = []
+        for gathered in batch.tables:
+            states = {name: self._parked.get(name, is_snapshot=is_snapshot) for name in gathered.tables}
+            away = {name: state for name, state in states.items() if state is not None}
+            for table in gathered.without(away) if away else [gathered]:
+                parked = away.get(table.tables[0])
+                if parked is None:
+                    published.append(table)
+                else:
+                    if isinstance(parked, ParkedTable):
+                        transaction.count_parked(table)
+                    self._park(table, parked.reason)
+        self._topics.find(name for table in published for name in table.tables)
+        for table in published:
+            topics = [self._topics[name] for name in table.tables]
+            transaction.touched |= {topic.name: topic for topic in topics}
             transaction.count(table)
-            for partition, messages in enumerate(split(table.messages, table.everywhere, topic.partitions)):
+            kafka = topics[0].kafka
+            self._topics.limits.note(kafka.name, batch.bytes, table)
+            for partition, messages in enumerate(split(table.messages, table.everywhere, kafka.partitions)):
                 if messages:
-                    self._topics.limits.note(topic.name, batch.bytes, messages)
-                    self._produce(topic.name, partition, messages, has_headers=table.has_headers)
+                    self._produce(kafka.name, partition, messages, has_headers=table.has_headers)
         records = self._keys.of_batch(batch, self._topics.names)
         if records:
             self._publish_snapshot_records(transaction, records)
@@ -265,8 +274,9 @@ class Publisher:
         if self._producer.is_transactional:
             self._produce_beginning()
         offsets = self._producer.flush()
+        written = transaction.kafka_topics() | self._topics.own
         for (name, partition), end in offsets.items():
-            topic = transaction.touched.get(name) or self._topics.own.get(name)
+            topic = written.get(name)
             if topic is not None:
                 topic.advance(partition, end, transaction.written[name, partition])
             if name == self._topics.names.parked:
@@ -279,8 +289,8 @@ class Publisher:
         self._produce_progress([*tables, {"key": slot_record.key(), "value": slot_record.value()}])
         if not transaction.touched:
             # Nothing else tells an idle slot how far other slots have moved the end of the progress topic.
-            written = self._producer.flush()
-            self._places.reached(written.get((self._topics.names.progress, _PROGRESS_PARTITION), 0))
+            ends = self._producer.flush()
+            self._places.reached(ends.get((self._topics.names.progress, _PROGRESS_PARTITION), 0))
         if not self._producer.is_transactional and self._begins_at is not None:
             self._producer.flush()  # readers must not see the beginning without the slot record: see `continuity`
             self._produce_beginning()
@@ -291,7 +301,7 @@ class Publisher:
         self._last = slot_record
         self._parked.on_commit(slot_record.lsn)
         # Only now, because no later start can see this loss by itself: the progress has to tell it.
-        transaction.raise_if_lost([*transaction.touched.values(), *self._topics.own.values()])
+        transaction.raise_if_lost([*transaction.kafka_topics().values(), *self._topics.own.values()])
         return transaction.result(slot_record, self.parked)
 
     def _open_progress(self, transaction: KafkaTransaction) -> None:
@@ -383,11 +393,17 @@ class Publisher:
         tables = list(tables)
         wanted = [self._wanted_again(table) for table in tables if table[0]]  # logical messages have no snapshot
         later: list[TableSnapshot] = []
-        touched = [table for table in tables if table not in self._parked.parked]  # Kafka may refuse the others
+        parked, names = self._parked.parked, self._topics.names
+        # Kafka may refuse the topics of parked tables. One that others share goes on: its records must say what it is.
+        go_on = {kafka_topic(names.topic(*table)) for table in tables if table not in parked}
+        touched = [table for table in tables if kafka_topic(names.topic(*table)) in go_on]
         with self._naming_table():
             transaction = self._begin(now)
             self._topics.find(touched)
             transaction.touched |= {self._topics[table].name: self._topics[table] for table in touched}
+            for each in wanted:
+                if (each.schema, each.table) in touched:
+                    self._topics[each.schema, each.table].snapshot = each.snapshot
             for topic in given_up:
                 transaction.touched[topic.name] = topic
                 if self._keys.has_snapshot(topic.name):
@@ -460,11 +476,17 @@ class Publisher:
 
     @contextmanager
     def _naming_table(self) -> Iterator[None]:
-        with self._parked.naming_table(self._topics.table_of):
+        with self._parked.naming_table(self._refused_tables):
             try:
                 yield
             except RecordTooLarge as error:
                 raise self._topics.limits.explain(error) from None
+
+    def _refused_tables(self, error: Unpublishable) -> list[Table]:
+        """The tables whose events a topic refuses. If it takes no record without a key, tables with a key may go on."""
+        tables = [table for table in self._topics.tables_of(error.topic) if table not in self._parked.parked]
+        keyless = [table for table in tables if self._keys.last.get(table) == ()]
+        return keyless if keyless and error.code == "record-refused" else tables
 
     def _check_order(self, batch: Batch) -> None:
         """Assert, as `ack_tracker` does, that positions only grow, even if the server sends transactions again."""
@@ -519,10 +541,10 @@ class Publisher:
             schema=schema,
             table=table,
             commit_lsn=slot_record.commit_lsn if complete_lsn is None else min(slot_record.commit_lsn, complete_lsn),
-            offsets=tuple(topic.offsets),
+            offsets=tuple(topic.kafka.offsets),
             snapshot=topic.snapshot,
-            topic_id=topic.topic_id,
-            lacks_records=topic.lacks_records,
+            topic_id=topic.kafka.topic_id,
+            lacks_records=topic.kafka.lacks_records,
             key_columns=self._keys.of_table_record(topic),
             oid=self._keys.oid_of_table_record(topic),
         )

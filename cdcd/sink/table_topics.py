@@ -10,13 +10,22 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from cdcd.errors import KafkaUnavailable, Unpublishable
-from cdcd.progress.records import SnapshotState, TopicState
+from cdcd.progress.records import SnapshotState, TopicState, kafka_topic
 from cdcd.progress.topic_evidence import UNKNOWN_END
 from cdcd.sink.interfaces import TopicAdmin
-from cdcd.sink.kafka_transaction import Table, Topic
+from cdcd.sink.kafka_transaction import KafkaTopic, Table, Topic
 from cdcd.sink.producer_bounds import ProducerBounds
 from cdcd.sink.topic_limits import TopicLimits
-from cdcd.sink.topics import SHARED_TOPIC_HINT, TopicNames, TopicSpec, own_specs, parked_spec
+from cdcd.sink.topics import (
+    MIXED_TOPIC_HINT,
+    SHARED_TOPIC_HINT,
+    TopicNames,
+    TopicSpec,
+    divided,
+    mixed_topic,
+    own_specs,
+    parked_spec,
+)
 
 
 @dataclass(frozen=True)
@@ -55,15 +64,18 @@ class TableTopics:
         """Keeps batches below the limits of the topics."""
         self._snapshots = dict(snapshots or {})
         self._known = dict(known or {})
+        self._divided = divided(self._known)
+        self._known_on_broker = {topic.kafka.name: topic.kafka for topic in self._known.values()}
         self._owners = dict(owners or {})
-        self._by_name: dict[str, Topic] = {}
         self._by_table: dict[Table, Topic] = {}
+        self._on_broker: dict[str, KafkaTopic] = {}
+        """The topics that tables were found to have, by name."""
+        self._tables: dict[str, list[Table]] = {}
+        """The tables that were found to have each of these topics."""
         self._parked_exists = False  # as far as this process knows: a person may have removed it since
         *_, self.schema_partitions = admin.ensure(*own_specs(names, settings.replication_factor, settings.config))
         states = self._states({names.schemas, names.snapshots})
-        self.own = {
-            name: Topic(name, ("", ""), list(state.ends), None, state.topic_id) for name, state in states.items()
-        }
+        self.own = {name: KafkaTopic(name, list(state.ends), state.topic_id) for name, state in states.items()}
         """Topics of cdcd's own that must not lose a record: schemas, snapshots, and parked events, by name."""
 
     def __getitem__(self, table: Table) -> Topic:
@@ -81,9 +93,9 @@ class TableTopics:
         """Note how far the snapshot of a table is whose topic may not exist yet: its table records say so then."""
         self._snapshots[topic] = snapshot
 
-    def table_of(self, topic: str) -> Table | None:
-        """Return the table whose topic this is; None if it is no topic of a table, or was never asked for."""
-        return self._by_name[topic].table if topic in self._by_name else None
+    def tables_of(self, topic: str) -> list[Table]:
+        """Return the tables whose topic this is; none if it is no topic of a table, or was never asked for."""
+        return self._tables.get(topic, [])
 
     def find(self, tables: Iterable[Table]) -> None:
         """Make the topics of these tables if they are missing. One request asks for all: they can be many.
@@ -98,6 +110,9 @@ class TableTopics:
                 continue
             name = self.names.topic(*table)
             known = self._known.get(name)
+            of_several, of_one = self._divided
+            if kafka_topic(name) in (of_several if name == kafka_topic(name) else of_one):
+                raise Unpublishable(mixed_topic(name), MIXED_TOPIC_HINT, table=table, code="topics-collide")
             other = self._owners.setdefault(name, table)
             if other != table:
                 raise Unpublishable(
@@ -106,21 +121,40 @@ class TableTopics:
                     table=table,
                     code="topics-collide",
                 )
-            if known is not None and known.table == table and name not in self._by_name:
-                self._by_name[name] = self._by_table[table] = known
-                there.append(name)
-            else:
+            on_broker = self._on_broker.get(kafka_topic(name))
+            if on_broker is None and (name != kafka_topic(name) or (known is not None and known.table == table)):
+                on_broker = self._known_on_broker.get(kafka_topic(name))
+                there += [] if on_broker is None else [on_broker.name]
+            if on_broker is None:
                 new[name] = table
-        self._make(new)
-        self.limits.look([*there, *new])
+            else:
+                self._take(name, table, on_broker)
+        made: dict[str, str] = {}
+        for name in new:
+            made.setdefault(kafka_topic(name), name)
+        self._make({name: new[name] for name in made.values()})
+        for name, table in new.items():
+            if table not in self._by_table:
+                self._take(name, table, self._on_broker[kafka_topic(name)])
+        self.limits.look([*there, *made])
+
+    def _take(self, name: str, table: Table, on_broker: KafkaTopic) -> None:
+        """The table has this topic, by TopicNames' name, which is on the broker."""
+        topic = self._known.get(name)
+        if topic is None or topic.kafka is not on_broker or topic.table != table:
+            topic = Topic(name, table, on_broker, self._snapshots.get(name))
+        self._by_table[table] = topic
+        self._on_broker[on_broker.name] = on_broker
+        self._tables.setdefault(on_broker.name, []).append(table)
 
     def _make(self, new: Mapping[str, Table]) -> None:
+        """Make the topics of these tables, which have none in common."""
         if not new:
             return
         settings = self._settings
         specs = [
             TopicSpec(
-                name,
+                kafka_topic(name),
                 self.names.partitions(*table, settings.partitions),
                 settings.replication_factor,
                 settings.config,
@@ -130,12 +164,13 @@ class TableTopics:
         try:
             self._admin.ensure(*specs)
         except Unpublishable as error:
-            error.table = new.get(error.topic)
+            error.table = next((table for name, table in new.items() if kafka_topic(name) == error.topic), None)
             raise
         # Asked before this slot's first record: so the table record is right for partitions that get no record.
-        for name, state in self._states(new).items():
-            topic = Topic(name, new[name], list(state.ends), self._snapshots.get(name), state.topic_id)
-            self._by_name[name] = self._by_table[topic.table] = topic
+        states = self._states([spec.name for spec in specs])
+        for name, table in new.items():
+            state = states[kafka_topic(name)]
+            self._take(name, table, KafkaTopic(kafka_topic(name), list(state.ends), state.topic_id))
 
     def _states(self, topics: Collection[str]) -> dict[str, TopicState]:
         """Ask for topics that exist."""
@@ -168,7 +203,7 @@ class TableTopics:
         self._admin.ensure(parked_spec(self.names, settings.replication_factor, settings.config))
         self._parked_exists = True
         state = self._states({parked})[parked]
-        self.own.setdefault(parked, Topic(parked, ("", ""), list(state.ends), None, state.topic_id))
+        self.own.setdefault(parked, KafkaTopic(parked, list(state.ends), state.topic_id))
         return state.ends[0]
 
     def shorten_deadlines(self, within_s: float) -> None:

@@ -9,13 +9,14 @@ A record that is refused in a batch may fit alone. So a table cannot be parked b
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from math import inf
 from typing import Final
 
 from cdcd.errors import BatchTooLarge, CdcdError, RecordTooLarge
-from cdcd.sink.batches import Message, message_bytes
+from cdcd.sink.batches import TableBatch, message_bytes
 from cdcd.sink.interfaces import TopicAdmin
+from cdcd.sink.kafka_transaction import Table
 from cdcd.sink.producer_bounds import BATCH_BYTES_MIN, ProducerBounds
 
 _SETTING: Final = "max.message.bytes"
@@ -30,7 +31,8 @@ class TopicLimits:
         self._admin = admin
         self._bounds = bounds
         self._smallest: float = inf
-        self._largest: dict[str, int] = {}
+        self._largest: dict[str, tuple[int, Table]] = {}
+        """By topic: the largest record that was noted, and its table."""
 
     def look(self, topics: Collection[str]) -> None:
         """Ask for the limits of topics that exist.
@@ -42,11 +44,13 @@ class TopicLimits:
             if limit * _SHARE < self._bounds.batch_bytes:
                 raise self._shrunken(topic, limit)
 
-    def note(self, topic: str, batch_bytes: int, messages: Iterable[Message]) -> None:
+    def note(self, topic: str, batch_bytes: int, batch: TableBatch) -> None:
         """Note the largest of these records, if one may be too large: all together have at most `batch_bytes`."""
         if batch_bytes >= min(self._smallest, self._bounds.batch_bytes):
-            largest = max(map(message_bytes, messages), default=0)
-            self._largest[topic] = max(largest, self._largest.get(topic, 0))
+            for table in batch.without(batch.tables):
+                largest = max(map(message_bytes, table.messages), default=0)
+                if topic not in self._largest or largest > self._largest[topic][0]:
+                    self._largest[topic] = largest, (table.schema, table.name)
 
     def explain(self, error: RecordTooLarge) -> CdcdError:
         """Return what a refusal means: BatchTooLarge as long as smaller batches may pass, else the same error.
@@ -58,7 +62,8 @@ class TopicLimits:
         fits = bounds.batch_bytes <= (BATCH_BYTES_MIN if limit is None else limit * _SHARE)
         if not fits:
             return self._shrunken(topic, limit)
-        size = f"{self._largest[topic]:,} bytes" if topic in self._largest else "unknown size"
+        size = f"{self._largest[topic][0]:,} bytes" if topic in self._largest else "unknown size"
+        error.table = error.table or (self._largest[topic][1] if topic in self._largest else None)
         takes = f"takes at most {limit:,} bytes" if limit is not None else "has a limit that this user may not see"
         error.message = f"Kafka refuses a row of {size}: the topic {topic} {takes} ({_SETTING})"
         return error

@@ -9,6 +9,10 @@ A topic's name may hold only `[a-zA-Z0-9._-]`, but a PostgreSQL identifier may h
 separator, and no two tables share a topic: `a.b`.`c` is `a-2eb.c`, `a`.`b.c` is `a.b-2ec`. No encoded name holds `--`,
 so a topic whose name has to differ from the template's ends in `--` and more.
 
+The settings may send several tables to one topic. Then `TopicNames.topic` has the table, too, behind a `#`: everything
+that is known of a table, of its rows and of its snapshot is by this name, and `progress.records.kafka_topic` gives the
+topic on the broker.
+
 Anyone who may create a table chooses its name. So no name is an error here. A prefix may have a `.`, so another
 daemon's prefix may be this one's and a schema. So no table gets the name of one of cdcd's own topics, under whatever
 prefix: the topic of the table `b.progress` is `a.b.progress--table`.
@@ -23,6 +27,7 @@ from hashlib import sha256
 from typing import Final
 
 from cdcd.errors import SettingsError
+from cdcd.progress.records import PLACE_MARK, kafka_topic
 from cdcd.source.table_selection import TablePattern
 
 NAME_SIZE_MAX: Final = 249
@@ -36,6 +41,8 @@ WEEK_MS: Final = 7 * 24 * 3600 * 1000
 SHARED_TOPIC_HINT: Final = (
     "Put {schema} into the setting sink.topic: {prefix}.{schema}.{table}; or correct a topic of [[table]]"
 )
+
+MIXED_TOPIC_HINT: Final = "Name another topic in [[table]]: the table gets a new snapshot there"
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]*")
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
@@ -66,6 +73,11 @@ def encode_identifier(name: str) -> str:
     return "".join(chr(byte) if byte in _PLAIN else f"-{byte:02x}" for byte in name.encode())
 
 
+def shared_place(topic: str, schema: str, table: str) -> str:
+    """Return the name under which a table is known whose topic others share."""
+    return f"{topic}{PLACE_MARK}{encode_identifier(schema)}.{encode_identifier(table)}"
+
+
 @dataclass(frozen=True)
 class TopicRule:
     """What the settings say of the topics of the tables that a pattern matches."""
@@ -90,8 +102,7 @@ class TopicNames:
         """`rules`: the first one that matches and says a name, or partitions, decides these. `outbox`: what its topics
         have before and behind the type of the aggregate, without the prefix; None: there is no outbox.
 
-        Raises SettingsError if `prefix` or the fixed parts of a template hold what Kafka forbids, or if the template of
-        a rule would give two tables that it matches one topic.
+        Raises SettingsError if `prefix` or the fixed parts of a template hold what Kafka forbids.
         """
         if not prefix or not _LEGAL.fullmatch(prefix) or len(prefix) > NAME_SIZE_MAX // 2:
             raise SettingsError(
@@ -113,6 +124,8 @@ class TopicNames:
         """The first part of all names."""
         self._template = template
         self._rules = tuple(rules)
+        self._shared = frozenset(rule.template for rule in rules if rule.template and _is_shared(rule, rules))
+        """Templates of rules that send several tables to one topic."""
         templates = [template, *(rule.template for rule in rules if rule.template)]
         patterns = (_tables_pattern(prefix, each) for each in templates)
         self._tables = [pattern for pattern in patterns if pattern is not None]
@@ -139,19 +152,51 @@ class TopicNames:
 
         These topics are `{prefix}.{table}`. A name that would be too long keeps its start, and ends in `--` and a
         digest of the whole name. A table that would have the name of one of cdcd's own topics, under any prefix, or of
-        Kafka's (`__...`), gets that name with `--table`.
+        Kafka's (`__...`), gets that name with `--table`. If the settings send several tables to the topic, `#` and the
+        table follow, which no name of a topic can have.
         """
         if not schema and table == "messages":
             return self.messages
         if not schema:
             name = f"{self.prefix}.{table}"
         else:
-            matching = (rule for rule in self._rules if rule.template and rule.pattern.matches(schema, table))
-            name = self._filled(next((rule.template for rule in matching), self._template), schema, table)
+            name = self._filled(self._template_of(schema, table) or self._template, schema, table)
         if len(name) > NAME_SIZE_MAX:
             digest = sha256(name.encode()).hexdigest()[:_DIGEST_SIZE]
             name = f"{name[: NAME_SIZE_MAX - _DIGEST_SIZE - 2]}--{digest}"
-        return f"{name}--table" if _is_own(name) or name.startswith("__") else name
+        name = f"{name}--table" if _is_own(name) or name.startswith("__") else name
+        return shared_place(name, schema, table) if self.shares_topic(schema, table) else name
+
+    def on_broker(self, schema: str, table: str) -> str:
+        """Return the topic of a table as the brokers name it."""
+        return kafka_topic(self.topic(schema, table))
+
+    def shares_topic(self, schema: str, table: str) -> bool:
+        """Whether the settings send other tables to the topic of this table, too; they need not exist."""
+        return bool(schema) and self._template_of(schema, table) in self._shared
+
+    def shared_topic(self, schema: str, table: str) -> str:
+        """Return the topic that a table shares with others, as the brokers name it; empty if it shares none."""
+        return self.on_broker(schema, table) if self.shares_topic(schema, table) else ""
+
+    def chosen_topics(self, tables: Iterable[tuple[str, str]]) -> set[str]:
+        """Return the topics that several of these tables may share, or that a rule names for one table alone."""
+        alone = {rule.template for rule in self._rules if rule.template and rule.pattern.names_one_table}
+        return {
+            self.on_broker(*table)
+            for table in tables
+            if (template := self._template_of(*table)) in self._shared or template in alone
+        }
+
+    @property
+    def has_shared_topics(self) -> bool:
+        """Whether the settings send several tables to one topic."""
+        return bool(self._shared)
+
+    def _template_of(self, schema: str, table: str) -> str:
+        """The template that a rule has for a table; empty if no rule has one."""
+        matching = (rule for rule in self._rules if rule.template and rule.pattern.matches(schema, table))
+        return next((rule.template for rule in matching), "")
 
     @property
     def example(self) -> str:
@@ -185,18 +230,25 @@ def _check(rule: TopicRule) -> None:
     template = rule.template
     if not template:
         return
-    needed = ["{prefix}"]
-    needed += [part for part, is_wild in zip(("{schema}", "{table}"), rule.pattern.wild_parts, strict=True) if is_wild]
-    lacking = [part for part in needed if part not in template]
     fixed = re.sub(r"\{(?:prefix|schema|table)\}", "", template)
-    if lacking or not _LEGAL.fullmatch(fixed):
-        what = f"lacks {' and '.join(lacking)}" if lacking else "has characters that Kafka does not allow"
+    if "{prefix}" not in template or not _LEGAL.fullmatch(fixed):
+        what = "has characters that Kafka does not allow" if "{prefix}" in template else "lacks {prefix}"
         raise SettingsError(
             f"in [[table]] with match = {rule.pattern.text!r}, the topic {template!r} {what}",
-            "Write it with {prefix}, with {schema} and {table} where a star stands for them, and else with letters, "
-            "digits, '.', '_' and '-' only: several tables cannot share a topic",
+            "Write it with {prefix}, with {schema} and {table} for topics of single tables, and else with letters, "
+            "digits, '.', '_' and '-' only",
             code="setting-invalid",
         )
+
+
+def _is_shared(rule: TopicRule, rules: Sequence[TopicRule]) -> bool:
+    """Whether the rules with the template of `rule` send several tables to one topic."""
+    patterns = [each.pattern for each in rules if each.template == rule.template]
+    return any(
+        placeholder not in rule.template
+        and (any(each.wild_parts[part] for each in patterns) or len({each.parts[part] for each in patterns}) > 1)
+        for part, placeholder in enumerate(("{schema}", "{table}"))
+    )
 
 
 def _is_own(name: str) -> bool:
@@ -216,6 +268,21 @@ def _tables_pattern(prefix: str, template: str) -> re.Pattern[str] | None:
     return re.compile(f"{whole}|{start}.*--[0-9a-f]{{{_DIGEST_SIZE}}}")
 
 
+def divided(topics: Iterable[str]) -> tuple[set[str], set[str]]:
+    """Return the topics on the broker, of these by TopicNames' names: those of several tables, and those of one."""
+    several, one = set[str](), set[str]()
+    for topic in topics:
+        (one if kafka_topic(topic) == topic else several).add(kafka_topic(topic))
+    return several, one
+
+
+def mixed_topic(topic: str) -> str:
+    """Say that a table cannot have a topic, by TopicNames' name, because of the events that are there."""
+    if kafka_topic(topic) == topic:
+        return f"the topic {topic} has events of several tables, and the settings give it to one table"
+    return f"the topic {kafka_topic(topic)} has events of one table, and the settings let others share it"
+
+
 def topic_owners(
     names: TopicNames,
     tables: Iterable[tuple[str, str]],
@@ -226,9 +293,10 @@ def topic_owners(
 
     A parked table is no owner, unless it is the earlier one.
     """
-    owners: dict[str, tuple[str, str]] = {}
-    for table in tables:
-        topic = names.topic(*table)
+    places = [(table, names.topic(*table)) for table in tables]
+    # No table has a topic for itself to which the settings send several others.
+    owners = {kafka_topic(topic): table for table, topic in reversed(places) if kafka_topic(topic) != topic}
+    for table, topic in places:
         if earlier.get(topic) == table or (topic not in owners and table not in parked):
             owners[topic] = table
     return owners

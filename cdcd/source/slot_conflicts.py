@@ -37,6 +37,10 @@ _ANNOUNCED: Final = """
     WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.classid::int8 = %s
       AND d.datname = pg_catalog.current_database()
 """
+_ON_TOPICS: Final = """
+    SELECT DISTINCT l.classid::int8, l.objid::int8 FROM pg_catalog.pg_locks l
+    WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.classid::int8 = ANY(%s) AND l.objid::int8 <> %s
+"""
 _ELSEWHERE: Final = """
     SELECT DISTINCT s.slot_name::text, s.database::text, l.objid::int8
     FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_replication_slots s ON s.datoid = l.database
@@ -48,6 +52,8 @@ _OF_OTHER_DATABASES: Final = """
     WHERE slot_name = ANY(%s) AND database <> pg_catalog.current_database()
     ORDER BY 1
 """
+TOPICS_MAX: Final = 256
+"""A lock each: the server has some thousands for all its sessions."""
 _NAMES: Final = re.compile(r"\bpublication_names\"? '((?:[^']|'')*)'")
 _MESSAGES: Final = re.compile(r"\bmessages\"? '(?:true|on|yes|1)'", re.IGNORECASE)
 _NAME: Final = re.compile(r'"((?:[^"]|"")*)"|([^\s,"]+)')
@@ -56,17 +62,23 @@ _NAME: Final = re.compile(r'"((?:[^"]|"")*)"|([^\s,"]+)')
 class SlotConflicts:
     """The slots that publish to the same topics of one Kafka cluster. Raises what `Session` raises."""
 
-    def __init__(self, session: Session, cluster_id: str, example: str) -> None:
-        """`cluster_id` is Kafka's. `example` is the topic of a table `schema.table`: it shows how topics are named."""
+    def __init__(self, session: Session, cluster_id: str, example: str, topics: Collection[str] = ()) -> None:
+        """`cluster_id` is Kafka's. `example` is the topic of a table `schema.table`: it shows how topics are named.
+
+        `topics` are those that a setting names: no other slot may write to them. Of these, TOPICS_MAX are looked at.
+        """
         self._session = session
         self._place = f"{cluster_id} {example}"
+        self._topics = {_number(f"{cluster_id} topic {topic}"): topic for topic in sorted(topics)[:TOPICS_MAX]}
 
     def announce(self, slot: str) -> None:
         """Show other daemons that `slot` is published to these topics, as long as the session lasts."""
-        self._session.rows(_ANNOUNCE, [_signed(_number(self._place)), _signed(_number(slot))])
+        for place in (_number(self._place), *self._topics):
+            self._session.rows(_ANNOUNCE, [_signed(place), _signed(_number(slot))])
 
     def check(self, slot: str, tables: Collection[tuple[str, str]], *, messages: bool) -> None:
-        """Raise RequestRejected if another slot publishes one of `tables` (schema, name) to these topics, too.
+        """Raise RequestRejected if another slot publishes one of `tables` (schema, name) to these topics, too, or other
+        tables to a topic that a setting names.
 
         A slot of another database is refused, whatever its tables. `messages`: this slot publishes logical messages, so
         no other slot may.
@@ -75,6 +87,16 @@ class SlotConflicts:
             if number == _number(other):
                 raise _of_another_database(other, database)
         streams = self._streams(slot)
+        shared_topics = self._session.rows(_ON_TOPICS, [list(self._topics), _number(slot)]) if self._topics else []
+        for topic, number in shared_topics:
+            others = [other for other, _ in other_streams(self._session, slot) if _number(other) == number]
+            if others:
+                raise RequestRejected(
+                    f"the slot {others[0]} sends tables to the topic {self._topics[topic]}, too",
+                    "Give the tables of each slot topics of their own, by topic in [[table]]; or send all of this "
+                    "topic through one slot",
+                    code="slots-share-topics",
+                )
         for other, shared in self._conflicts(streams, tables).items():
             more = f" and {len(shared) - 1} more tables of this slot" if len(shared) > 1 else ""
             raise RequestRejected(

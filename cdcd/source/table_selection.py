@@ -84,6 +84,11 @@ class TablePattern:
         return _WILDCARDS.isdisjoint(self._tokens)
 
     @property
+    def parts(self) -> tuple[str, str]:
+        """The patterns of the schema and of the table; the whole pattern twice if its dots do not tell them."""
+        return self._parts or (self.text, self.text)
+
+    @property
     def wild_parts(self) -> tuple[bool, bool]:
         """Whether it matches more than one schema, and more than one table of a schema."""
         if self._parts is None:

@@ -11,7 +11,7 @@ of the replica identity.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, final
 
 from cdcd.pgoutput.messages import Relation
@@ -63,9 +63,17 @@ class ColumnRule:
 class ColumnRules:
     """The rules of all tables, in their order."""
 
-    def __init__(self, rules: Sequence[ColumnRule] = (), secret: bytes = b"") -> None:
-        """`secret`: the key of the hashes, 1 to 64 bytes if a rule has one."""
+    def __init__(
+        self,
+        rules: Sequence[ColumnRule] = (),
+        secret: bytes = b"",
+        shares_topic: Callable[[str, str], bool] | None = None,
+    ) -> None:
+        """`secret`: the key of the hashes, 1 to 64 bytes if a rule has one. `shares_topic`: whether other tables may
+        have the topic of a table (schema and name), too.
+        """
         self.rules: Final = tuple(rules)
+        self._shares_topic = shares_topic
         self._masking = Masking(secret)
 
     def take_stored_text(self, stored: StoredText | None) -> None:
@@ -79,6 +87,10 @@ class ColumnRules:
         matching = [rule for rule in self.rules if rule.pattern.matches(schema, table)]
         selecting = next((rule for rule in matching if rule.selects), None)
         return selecting, next((rule for rule in matching if rule.masks), None)
+
+    def shares_topic(self, schema: str, table: str) -> bool:
+        """Whether other tables may have the topic of a table, too."""
+        return self._shares_topic is not None and self._shares_topic(schema, table)
 
     def keying(self, schema: str, table: str) -> ColumnRule | None:
         """The rule that has the key of a table; None if none has."""

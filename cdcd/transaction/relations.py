@@ -102,6 +102,8 @@ class ResolvedRelation:
         """What is done with its frames before a consumer gets them: `masked_changes`. None: nothing."""
         self.has_lost_key = False
         """A mask has taken its key. It is parked, and its events are to be discarded: old rows may name nothing."""
+        self.shares_topic = False
+        """Other tables may have its topic, too: its keys and events name it."""
         self.has_chosen_key = False
         """Its key is that of the settings: it need not be a part of the primary key."""
         self.key_order = self.key
@@ -115,7 +117,7 @@ class ResolvedRelation:
     def __reduce__(self) -> tuple[Any, ...]:
         """As `ResolvedColumn.__reduce__`. The masks are not handed on: they have a secret."""
         values = self.oid, self.schema, self.name, self.identity, self.columns, self.is_provisional, self.added
-        return ResolvedRelation, values
+        return ResolvedRelation, values, {"shares_topic": self.shares_topic}
 
     @property
     def types(self) -> list[tuple[PgType, int]]:
@@ -316,6 +318,7 @@ class Relations:
         )
         relation.has_lost_key = has_key and not key
         relation.has_chosen_key = is_chosen
+        relation.shares_topic = self.rules.shares_topic(relation.schema, relation.name)
         if not is_chosen:
             relation.order_key(self._index(message))
         self._keys[_table(message)] = message.relation_oid, relation.key

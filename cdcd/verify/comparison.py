@@ -27,14 +27,14 @@ from typing import Final
 from cdcd.config.settings import Settings
 from cdcd.errors import RequestRejected, TextUnconvertible
 from cdcd.lsn import format_lsn
-from cdcd.reading.json_translator import JsonTranslator
+from cdcd.progress.records import kafka_topic
 from cdcd.reading.schema_finder import SchemaFinder
 from cdcd.reading.table_schemas import TableSchemas, selected_schemas
 from cdcd.sink.kafka.client_config import client_config
 from cdcd.source.table_selection import qualified_name
 from cdcd.terminal.progress_bar import ProgressBar
 from cdcd.verify.event_rows import EventReader, column_names, missing_tokens, row_schema
-from cdcd.verify.hash_comparison import Candidates, HashComparison
+from cdcd.verify.hash_comparison import Candidates, HashComparison, table_namespace
 from cdcd.verify.postgres_checksums import ChecksummedTable, Checksums, unconvertible
 from cdcd.verify.progress_wait import check_still_whole, partial_tables, wait_for_progress, wait_until_whole
 from cdcd.verify.row_store import Part, RowStore, display
@@ -117,11 +117,9 @@ class Comparison:
         sink, url = settings.sink, settings.avro.registry_url
         self._settings = settings
         self._names = settings.topic_names()
-        self._made: dict[str | int, str] = {}
-        """The schemas of events in JSON, which are in no topic and no registry."""
         self._config = client_config(sink.bootstrap_servers, "cdcd-verify", sink.client_properties)
         registry = None if url is None else {"url": url, **settings.avro.registry_config}
-        find = SchemaFinder(self._config, self._names.schemas, registry, known=self._made).find
+        find = SchemaFinder(self._config, self._names.schemas, registry).find
         events = EventReader(find)
         self._hashes = HashComparison(self._config, find, events, settings.avro.numeric, bar)
         self._replay = TopicReplay(self._config, events, bar, waiting_max, batch_rows_max)
@@ -231,24 +229,23 @@ class Comparison:
     def _compare(
         self, server: Checksums, table: ChecksummedTable, schemas: TableSchemas, store: RowStore, folder: Path, lsn: int
     ) -> TableResult:
-        translator = self._translator(schemas)
         try:
-            found = self._hashes.candidates(server, table, schemas.topic, lsn, folder, translator)
+            found = self._hashes.candidates(server, table, schemas.topic, lsn, folder)
         except TextUnconvertible as error:
             raise unconvertible(table) from error
         if found is None:
-            return self._compare_values(server, table, schemas, store, lsn, translator)
+            return self._compare_values(server, table, schemas, store, lsn)
         differences: tuple[Difference, ...] = ()
         if found.keys:
-            topic, columns = schemas.topic, table.columns
+            topic, columns = kafka_topic(schemas.topic), table.columns
             is_few = sum(map(len, found.offsets.values())) <= OFFSETS_MAX
-            if not (is_few and self._replay.replay_at(topic, lsn, columns, store, found.offsets, translator)):
-                self._replay.replay(topic, lsn, columns, store, found.has, translator)
+            if not (is_few and self._replay.replay_at(topic, lsn, columns, store, found.offsets)):
+                self._replay.replay(topic, lsn, columns, store, found.has, _namespace(table, schemas))
             if store.has_lacked_value:
                 # The event of another key may tell the value: that of the row before its key changed, or the first one
                 # that knows a new column.
                 store.clear()
-                return self._compare_values(server, table, schemas, store, lsn, translator)
+                return self._compare_values(server, table, schemas, store, lsn)
             store.finish()
             differences = tuple(_candidate_differences(server, table, store, found))
         return TableResult(
@@ -267,25 +264,12 @@ class Comparison:
             server.relation(table).has_masked_key,
         )
 
-    def _translator(self, schemas: TableSchemas) -> JsonTranslator | None:
-        """None: the topic has Avro."""
-        self._made.clear()
-        encoding = self._settings.sink.encoding
-        if encoding == "avro":
-            return None
-        note, with_schemas = self._made.__setitem__, encoding == "json-schema"
-        return JsonTranslator(schemas.key, schemas.value, note, with_schemas=with_schemas)
-
     def _compare_values(
-        self,
-        server: Checksums,
-        table: ChecksummedTable,
-        schemas: TableSchemas,
-        store: RowStore,
-        lsn: int,
-        translator: JsonTranslator | None,
+        self, server: Checksums, table: ChecksummedTable, schemas: TableSchemas, store: RowStore, lsn: int
     ) -> TableResult:
-        replayed = self._replay.replay(schemas.topic, lsn, table.columns, store, translator=translator)
+        replayed = self._replay.replay(
+            kafka_topic(schemas.topic), lsn, table.columns, store, of_table=_namespace(table, schemas)
+        )
         # No event may know a column that was added last.
         store.fill(missing_tokens(row_schema(schemas.value), table.columns))
         in_kafka = store.finish()
@@ -360,6 +344,10 @@ def _bucket_differences(
         names = table.key or table.columns
         values = map(display, tokens or postgres_tokens)
         yield Difference(qualified_name(table.schema, table.name), kind, dict(zip(names, values, strict=True)))
+
+
+def _namespace(table: ChecksummedTable, schemas: TableSchemas) -> str:
+    return table_namespace(schemas.topic, table.schema, table.name)
 
 
 def _table(schema: str, name: str, schemas: TableSchemas) -> ChecksummedTable:

@@ -51,6 +51,7 @@ class EventReader:
         self._decoder = EventDecoder(find, prepare=without_logical_types)
         self._shapes: dict[SchemaId, _RowShape] = {}
         self._keys: dict[SchemaId, tuple[str, ...]] = {}
+        self._namespaces: dict[SchemaId, str] = {}
 
     def key_columns(self, key: bytes | None) -> tuple[str, ...]:
         """PostgreSQL's names of the columns in an event's key, in the order of the table; empty without a key."""
@@ -61,6 +62,16 @@ class EventReader:
         if identifier not in self._keys:
             self._keys[identifier] = column_names(json.loads(self._find(identifier)))
         return self._keys[identifier]
+
+    def is_of(self, data: bytes, table_namespace: str) -> bool:
+        """Whether an event, or its first bytes, is one of the table with this Avro namespace."""
+        header = schema_id(data)
+        if header is None:
+            raise not_an_event(data)
+        identifier, _ = header
+        if identifier not in self._namespaces:
+            self._namespaces[identifier] = str(json.loads(self._find(identifier)).get("namespace"))
+        return self._namespaces[identifier] == table_namespace
 
     def change(
         self, data: bytes, before_lsn: int, columns: Sequence[str], key: Collection[int]

@@ -17,9 +17,10 @@ from pathlib import Path
 from secrets import randbits
 from typing import Final, Literal
 
+from cdcd.avro.avro_names import namespace
+from cdcd.progress.records import kafka_topic
 from cdcd.reading.consumer import BEGINNING, TopicReader
 from cdcd.reading.decoder import SchemaId, schema_id
-from cdcd.reading.json_translator import JsonTranslator
 from cdcd.terminal.progress_bar import ProgressBar
 from cdcd.verify.event_rows import EventReader, row_schema
 from cdcd.verify.postgres_checksums import ChecksummedTable, Checksums
@@ -91,28 +92,24 @@ class HashComparison:
         self._bar = bar
 
     def candidates(
-        self,
-        server: Checksums,
-        table: ChecksummedTable,
-        topic: str,
-        before_lsn: int,
-        folder: Path,
-        translator: JsonTranslator | None = None,
+        self, server: Checksums, table: ChecksummedTable, topic: str, before_lsn: int, folder: Path
     ) -> Candidates | None:
         """What may differ. None if hashes cannot tell: every value has to be compared.
 
         Events that were committed at `before_lsn` or later are passed over. `folder` is empty, and is left empty.
-        `translator`: of a topic with JSON.
         Raises TextUnconvertible, DecodeError, KafkaUnavailable, PostgresUnavailable.
         """
+        of_table = table_namespace(topic, table.schema, table.name)
+        topic = kafka_topic(topic)
         heaps = server.heaps(table)
         if not (table.key and all(heap.in_blocks for heap in heaps) and len(heaps) < HEAPS_MAX):
             return None
-        of_table, of_topic = HashFiles(folder, "table"), HashFiles(folder, "topic")
+        of_rows, of_topic = HashFiles(folder, "table"), HashFiles(folder, "topic")
         hashed = KeyedHash(randbits(_SECRET_BITS))
         with TableHashing(server, table, folder, hashed.secret, self._numeric) as rows:
+            is_of_table = partial(self._events.is_of, table_namespace=of_table) if of_table else None
             has_rows = partial(self._has_rows, current=rows.schema)
-            events = TopicHashes(of_topic, hashed, before_lsn, has_rows, translator)
+            events = TopicHashes(of_topic, hashed, before_lsn, has_rows, is_of_table)
             read, is_cut = self._read_topic(topic, events, rows)
             while (in_table := rows.result(_WAIT_S)) is None:
                 self._bar.show(f"{table.schema}.{table.name}: {rows.messages:,} rows read")
@@ -124,7 +121,7 @@ class HashComparison:
         found, places, in_topic = set[int](), dict[int, list[tuple[int, int]]](), 0
         offsets: dict[int, list[int]] = {}
         for part in range(PARTS):
-            different = differences(of_topic.take(part), of_table.take(part), events.floors)
+            different = differences(of_topic.take(part), of_rows.take(part), events.floors)
             in_topic += different.rows_in_topic
             if len(found) <= KEYS_MAX:
                 found.update(different.keys)
@@ -173,6 +170,14 @@ class HashComparison:
             return False
         envelope = json.loads(self._find(found[0]))
         return _is_envelope(envelope) and row_schema(envelope) == current
+
+
+def table_namespace(topic: str, schema: str, name: str) -> str:
+    """The Avro namespace by which the events of a table are told from those of others.
+
+    `topic`: as TopicNames has it. Empty: no other table has the topic.
+    """
+    return namespace(schema, name) if kafka_topic(topic) != topic else ""
 
 
 def _is_envelope(schema: dict[str, object]) -> bool:

@@ -145,9 +145,11 @@ class HashFiles:
 class TableHashes(RecordConsumer):
     """Takes the events that the rows of a table give, and hashes them."""
 
-    def __init__(self, files: HashFiles, hashed: KeyedHash) -> None:
+    def __init__(self, files: HashFiles, hashed: KeyedHash, names_table: bool = False) -> None:
+        """`names_table`: the events name their table, because others share its topic."""
         self._files = files
         self._hashed = hashed
+        self._names_table = names_table
         self._place: i64 = 0
         self.rows: i64 = 0
         self.without_key: i64 = 0
@@ -186,7 +188,7 @@ class TableHashes(RecordConsumer):
         if key is None:
             self.without_key += 1
             return
-        at = image_at(value, after_long(value, HEADER_SIZE + 2))
+        at = image_at(value, after_long(value, HEADER_SIZE + 2), self._names_table)
         self._files.add(self._hashed.key(key, HEADER_SIZE), self._hashed.row(value, at), self._place, 0)
 
     def add_to_every_partition(self, table: i64, op: i64, value: bytes) -> None:
@@ -342,7 +344,7 @@ def _counts(place: i64, floors: dict[int, int]) -> bool:
     return floor is None or (place & ((1 << PLACE_BITS) - 1)) > i64(floor)
 
 
-def image_at(value: bytes, at: i64) -> i64:
+def image_at(value: bytes, at: i64, names_table: bool = False) -> i64:
     """Where the new row of an event begins, if its old one is left out; else 0. `at`: after the commit LSN."""
     for _ in range(4):  # seq, lsn, xid, commit_ts
         at = after_long(value, at)
@@ -350,6 +352,8 @@ def image_at(value: bytes, at: i64) -> i64:
         at = _after_text(value, at + 1)
     else:
         at += 1
+    if names_table:
+        at = _after_text(value, _after_text(value, at))
     at = _after_text(value, at)  # the identity
     if value[at] != 0 or value[at + 1] == 0:
         return 0

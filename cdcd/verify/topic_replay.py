@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from cdcd.reading.consumer import BEGINNING, TopicReader
-from cdcd.reading.json_translator import JsonTranslator
 from cdcd.terminal.progress_bar import ProgressBar
 from cdcd.verify.commit_order import CommitOrder
 from cdcd.verify.event_rows import EventReader, RowChange
@@ -66,12 +65,14 @@ class TopicReplay:
         columns: Sequence[str],
         store: RowStore,
         only: Callable[[bytes], bool] | None = None,
-        translator: JsonTranslator | None = None,
+        of_table: str = "",
     ) -> ReplayedTopic:
         """Apply every event that was committed before `before_lsn` to the store.
 
+        `of_table`: only events of the table with this Avro namespace count, because others share the topic.
+
         `columns` are the table's columns, by PostgreSQL's names. `only` says whether the events with a
-        key count; None: all do. `translator`: of a topic with JSON.
+        key count; None: all do.
         """
         # Read to the present end, with open transactions, which end soon: all commits before the LSN are there.
         bounds = self._bounds(topic)
@@ -93,12 +94,11 @@ class TopicReplay:
                     for message in reader.read(self._batch_rows_max):
                         events += 1
                         partition, value, key = int(message.partition() or 0), message.value(), message.key()
-                        if translator is not None and key is not None:
-                            key = translator.key(bytes(key))
                         is_left_out = only is not None and key is not None and not only(bytes(key))
+                        if of_table and value is not None and not is_left_out:
+                            is_left_out = not self._events.is_of(bytes(value), of_table)
                         if value is not None and not is_left_out:
-                            event = bytes(value) if translator is None else translator.event(bytes(value))
-                            change = self._events.change(event, before_lsn, columns, store.key)
+                            change = self._events.change(bytes(value), before_lsn, columns, store.key)
                             if change is not None:
                                 order.put(partition, *change)
                                 self._note_key(keys[partition], change[1].op, key)
@@ -115,13 +115,7 @@ class TopicReplay:
         return ReplayedTopic(events, any(first for first, _ in bounds.values()), frozenset().union(*keys.values()))
 
     def replay_at(
-        self,
-        topic: str,
-        before_lsn: int,
-        columns: Sequence[str],
-        store: RowStore,
-        offsets: Mapping[int, list[int]],
-        translator: JsonTranslator | None = None,
+        self, topic: str, before_lsn: int, columns: Sequence[str], store: RowStore, offsets: Mapping[int, list[int]]
     ) -> bool:
         """Apply the events at these offsets (by partition, ascending) to the store, and no others.
 
@@ -147,8 +141,7 @@ class TopicReplay:
                                 # Where offsets belong to no record, a read gets records beyond the one it is for.
                                 if at in left and value is not None:
                                     left.discard(at)
-                                    event = bytes(value) if translator is None else translator.event(bytes(value))
-                                    change = self._events.change(event, before_lsn, columns, store.key)
+                                    change = self._events.change(bytes(value), before_lsn, columns, store.key)
                                     if change is not None:
                                         order.put(partition, *change)
                             self._bar.show(f"{topic}: looking up events")

@@ -47,6 +47,7 @@ _EVENT = "acceptance/test_manual.py::test_the_settings_of_the_readme_give_the_ev
 _BY_HAND = By("readers/by_hand.py")
 _MIGRATE = "acceptance/test_migrate.py"
 _OPERATING = "acceptance/test_manual_operating.py"
+_TABLES = "unit/manual/test_tables.py::test_the_settings_of_the_page_give_the_topics"
 _OUTBOX = "acceptance/test_outbox.py::test_the_page_and_what_knows_the_outbox"
 _OTHERS = "acceptance/test_manual.py::test_other_programs_read_the_topics"
 _PRIVILEGES = "acceptance/test_privileges_page.py::test_the_page_from_empty_servers_to_a_table_that_is_made_later"
@@ -107,7 +108,6 @@ BLOCKS: dict[str, dict[str, Executes]] = {
         '[sink]\nformat = "row"': "unit/manual/test_debezium.py::test_the_settings_of_the_page_are_taken",
         "[avro]": "unit/manual/test_debezium.py::test_the_settings_of_the_page_are_taken",
         '{"id": 7': "unit/manual/test_debezium.py::test_the_rows_of_the_page_are_written",
-        '[{"image": "after"': "unit/manual/test_debezium.py::test_the_header_of_lost_values_is_that_of_the_page",
         "cdcd migrate debezium connector.json --brokers": (
             f"{_MIGRATE}::test_cdcd_check_takes_what_a_connector_was_converted_to"
         ),
@@ -159,7 +159,8 @@ BLOCKS: dict[str, dict[str, Executes]] = {
         "[spark]": NotExecuted("somebody ran it where the repository lacked this jar; spark/test_pure.py has the hint"),
     },
     "tables": {
-        "[[table]]": "unit/manual/test_tables.py::test_the_settings_of_the_page_give_the_topics",
+        '[[table]]\nmatch = "tenant_*.orders"\ntopic = "{prefix}.orders-of': _TABLES,
+        '[[table]]\nmatch = "tenant_*.orders"\ntopic = "{prefix}.orders"': _TABLES,
         "cdcd unpark --config cdcd.toml\n": f"{_OPERATING}::test_the_page_about_tables",
         "cdcd unpark --config cdcd.toml public.orders": f"{_OPERATING}::test_the_page_about_tables",
         "cdcd verify --config": f"{_OPERATING}::test_the_page_about_tables",

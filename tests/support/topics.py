@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import io
 import json
+import re
 import struct
 from collections import Counter
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ Row = tuple[str | None, ...]
 @dataclass
 class Event:
     topic: str
+    """With `#` and the table behind it, if tables share it: as the table records name it."""
     partition: int
     offset: int
     timestamp_ms: int
@@ -98,11 +100,11 @@ class Topics:
             if message.value() is not None:
                 value = self._decode(message.value())
                 fields = self._row_fields(message.value()[2:10])
-            key = self._decode(message.key()) if message.key() else None  # of no bytes: a truncate on a compacted topic
+            has_schema = message.key() and message.key()[0] > 127  # a truncate on a compacted topic has none
+            key = self._decode(message.key()) if has_schema else None
+            topic = message.topic() + _table_mark(key, value)
             events.append(
-                Event(
-                    message.topic(), message.partition(), message.offset(), message.timestamp()[1], key, value, fields
-                )
+                Event(topic, message.partition(), message.offset(), message.timestamp()[1], key, value, fields)
             )
         return events
 
@@ -135,6 +137,20 @@ class Topics:
         (before,) = (f for f in self._texts[fingerprint]["fields"] if f["name"] == "before")
         fields: list[dict[str, Any]] = before["type"][1]["fields"]
         return fields
+
+
+def _table_mark(key: dict[str, Any] | None, value: Any) -> str:
+    """`#` and the table, as in the names of the progress, of an event on a topic that tables share."""
+    source = {} if value is None else value["source"]
+    names = source.get("schema"), source.get("table")
+    of_key = (key or {}).get("__schema"), (key or {}).get("__table")
+    assert key is None or value is None or names == of_key, f"the key {of_key}, the event {names}"
+    schema, table = names if names[0] else of_key
+    return f"#{_encoded(schema)}.{_encoded(table)}" if schema and table else ""
+
+
+def _encoded(name: str) -> str:
+    return re.sub(rb"[^A-Za-z0-9_]", lambda found: b"-%02x" % found[0][0], name.encode()).decode()
 
 
 def check_exactly_once(events: list[Event]) -> None:

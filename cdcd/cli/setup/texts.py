@@ -66,7 +66,7 @@ def topics_text(settings: Settings, tables: Sequence[tuple[str, str]]) -> str:
     """The commands that make the topics of these tables, and cdcd's own."""
     sink = settings.sink
     names = settings.topic_names()
-    wanted = {names.topic(*table) for table in tables}
+    wanted = {names.on_broker(*table) for table in tables}
     specs = sink_specs(settings, tables)
     own = [spec for spec in specs if spec.name not in wanted]
     own.append(TopicSpec(names.messages, 1, sink.replication_factor))

@@ -19,6 +19,7 @@ from cdcd.progress.records import (
     ParkedTable,
     SlotRecord,
     TableRecord,
+    kafka_topic,
     parse_slot_record,
     parse_table_record,
     slot_key,
@@ -171,7 +172,8 @@ class ProgressStore:
         begins_at = None if beginning is None else beginning.lsn
         if self._rank is not None:
             return Remains(begins_at)
-        unclaimed = topic_with_rows(self._kafka, self.names, topics, self._stopping) if found.is_empty else []
+        on_broker = {kafka_topic(topic) for topic in topics}
+        unclaimed = topic_with_rows(self._kafka, self.names, on_broker, self._stopping) if found.is_empty else []
         if unclaimed and not self.snapshots_topic().is_empty:
             unclaimed = []  # another slot has published its first rows meanwhile, and its record with them
         return Remains(begins_at, found.snapshots, unclaimed)

@@ -3,6 +3,9 @@
 Before: `kafka_takeover` has read the last slot record.
 After: `kafka_takeover` lets the stream start, refuses it, or asks for new snapshots.
 
+Tables that share a topic have a record each. What one of these shows counts for all of them: a loss, and how far the
+topic reaches.
+
 It looks twice: before it fences another daemon, and after that, because the other one may have published meanwhile. The
 second time it reads only the table records that it has not seen.
 """
@@ -14,13 +17,13 @@ from collections.abc import Callable, Collection, Mapping
 from itertools import chain, repeat
 from typing import Final
 
-from cdcd.progress.records import SlotRecord, TableRecord, TopicState
+from cdcd.progress.records import SlotRecord, TableRecord, TopicState, by_kafka_topic, kafka_topic
 from cdcd.progress.snapshot_records import TableSnapshot
 from cdcd.progress.topic_evidence import check_cluster, check_topics, describe, lost_topics
 from cdcd.sink.kafka.cluster import KafkaCluster
 from cdcd.sink.kafka.committed_rows import has_event
 from cdcd.sink.kafka.progress_store import ProgressStore
-from cdcd.sink.kafka_transaction import Table, Topic
+from cdcd.sink.kafka_transaction import KafkaTopic, Table, Topic
 from cdcd.sink.table_records import TableRecordPlaces
 
 log = logging.getLogger(__name__)
@@ -76,21 +79,23 @@ class TopicCheck:
         check_cluster(last, self.cluster_id)
         found = self._progress.table_records(max(self._read_from, last.tables_offset))
         self._records |= found.own
-        self._shared |= found.of_others
+        self._shared |= {kafka_topic(topic) for topic in found.of_others}
         self._read_from = max([found.read_from, *(offset + 1 for _, offset in self._records.values())])
         recorded = {topic: record.state for topic, (record, _) in self._records.items()} | dict(last.own_topics)
+        noticed = {topic: self.lost.get(topic) or self.lost.get(kafka_topic(topic), "") for topic in recorded}
         # The end of an open transaction has been written since to a topic that was cut: its end may hide the loss.
         known = {
             topic: what
-            for topic, what in self.lost.items()
-            if topic in recorded and recorded[topic] == self._recorded.get(topic, recorded[topic])
+            for topic, what in noticed.items()
+            if what and recorded[topic] == self._recorded.get(topic, recorded[topic])
         }
         self._recorded = recorded
         changed: Mapping[str, str] = {}
         lost: Mapping[str, str] = {}
         for asked in range(ASKED):
-            self._found = self._admin.states(recorded)
-            changed = lost_topics(recorded, self._found) | known
+            there = self._admin.states({kafka_topic(topic) for topic in recorded})
+            self._found = {topic: there[kafka_topic(topic)] for topic in recorded if kafka_topic(topic) in there}
+            changed = _with_sharers(lost_topics(recorded, self._found) | known, recorded)
             lost = {topic: what for topic, what in changed.items() if not self._is_abandoned(topic)}
             if not lost.keys() - known.keys():
                 break
@@ -117,10 +122,11 @@ class TopicCheck:
         The marker of its own transaction follows the record. Aborted records may follow, too, and take time to read:
         `stopping` ends that.
         """
-        for topic, (record, _) in self._records.items():
-            if topic not in self._found or topic in self._shared or not record.schema:  # any slot may write messages
+        tables = (record for topic, (record, _) in self._records.items() if topic in self._found)
+        for topic, record in by_kafka_topic(tables).items():
+            if topic in self._shared or not record.schema:  # any slot may write messages
                 continue
-            for partition, end in enumerate(self._found[topic].ends):
+            for partition, end in enumerate(self._found[record.topic].ends):
                 recorded = record.offsets[partition] if partition < len(record.offsets) else 0
                 if end > recorded + 1 and has_event(self._kafka, topic, partition, recorded, last, stopping):
                     return topic
@@ -148,30 +154,43 @@ class TopicCheck:
         A person may have deleted them. The progress does not hold for them any more.
         """
         records = {topic: self._records[topic][0] for topic in sorted(self._given_up)}
+        empty = {topic: KafkaTopic(kafka_topic(topic), [0] * len(record.offsets)) for topic, record in records.items()}
         return {
-            topic: Topic(topic, (record.schema, record.table), [0] * len(record.offsets), None)
-            for topic, record in records.items()
+            topic: Topic(topic, (record.schema, record.table), empty[topic], None) for topic, record in records.items()
         }
 
     def known(self, snapshots: Mapping[str, TableSnapshot]) -> dict[str, Topic]:
         """The topics that are as the progress says, by name. `snapshots`: how far the snapshot of each is."""
+        found = {topic: record for topic, (record, _) in self._records.items() if topic in self._found}
+        on_broker = {
+            # A partition without a leader reaches at least as far as the record says. An empty topic may have been made
+            # again with fewer partitions.
+            name: KafkaTopic(
+                name,
+                [max(e) for e in zip(self._found[record.topic].ends, chain(record.offsets, repeat(0)), strict=False)],
+                self._found[record.topic].topic_id,
+            )
+            for name, record in by_kafka_topic(found.values()).items()
+        }
         return {
             topic: Topic(
                 topic,
                 (record.schema, record.table),
-                # A partition without a leader reaches at least as far as the record says. An empty topic may have been
-                # made again with fewer partitions.
-                [max(ends) for ends in zip(self._found[topic].ends, chain(record.offsets, repeat(0)), strict=False)],
+                on_broker[kafka_topic(topic)],
                 snapshots[topic].snapshot if topic in snapshots else None,
-                self._found[topic].topic_id,
                 record.key_columns,
                 record.oid,
             )
-            for topic, (record, _) in self._records.items()
-            if topic in self._found
+            for topic, record in found.items()
         }
 
     def places(self, known: Mapping[str, Topic], window: int) -> TableRecordPlaces:
         """Return where the table records of the `known` topics lie."""
         placed = ((topic, self._records[name][1]) for name, topic in known.items())
         return TableRecordPlaces(placed, self._read_from, window)
+
+
+def _with_sharers(lost: Mapping[str, str], recorded: Collection[str]) -> dict[str, str]:
+    """Return the lost topics, with those of all tables that share one of them."""
+    on_broker = {kafka_topic(topic): what for topic, what in lost.items()}
+    return {topic: on_broker[kafka_topic(topic)] for topic in recorded if kafka_topic(topic) in on_broker}

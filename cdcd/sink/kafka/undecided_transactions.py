@@ -18,11 +18,21 @@ So:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import Final
 
 from cdcd.clock import monotonic_s
 from cdcd.errors import KafkaUnavailable
-from cdcd.progress.records import SlotRecord, TableRecord, parse_record, parse_slot_record, slot_key, table_key
+from cdcd.progress.records import (
+    SlotRecord,
+    TableRecord,
+    by_kafka_topic,
+    kafka_topic,
+    parse_record,
+    parse_slot_record,
+    slot_key,
+    table_key,
+)
 from cdcd.progress.slot_beginnings import parse_beginning
 from cdcd.sink.hanging_transactions import Evidence, TopicPartition
 from cdcd.sink.kafka.cluster import KafkaCluster
@@ -47,14 +57,15 @@ class UndecidedTransactions:
         stopping: Callable[[], bool],
         clock: Callable[[], float] = monotonic_s,
     ) -> None:
-        """`topics` are those that this slot alone writes to: its tables' and the messages'.
+        """`topics` are those that this slot alone writes to: its tables', as TopicNames has them, and the messages'.
 
         `pause` waits for so many seconds, or less if `stopping` turns true. This ends all reading early, too.
         """
         self._kafka = kafka
         self._names = names
         self._slot = slot
-        self._topics = topics
+        self._tables = frozenset(topics)
+        self._topics = frozenset(kafka_topic(topic) for topic in topics)
         self._pause = pause
         self._stopping = stopping
         self._clock = clock
@@ -107,7 +118,10 @@ class UndecidedTransactions:
         # Visible messages say nothing: they may be another slot's.
         counted = {topic: record for topic, record in _table_records(progress).items() if topic != names.messages}
         tables = {topic for topic, _ in hanging} - self._shared
-        keys = frozenset(table_key(slot, topic) for topic in tables | counted.keys())
+        tables |= counted.keys()
+        names_of_tables = {*self._tables, *(key.decode().partition("/")[2] for key in progress)}
+        known_names = (topic for topic in names_of_tables if kafka_topic(topic) in tables)
+        keys = frozenset(table_key(slot, topic) for topic in tables.union(known_names))
         stable = KafkaProgressReader(self._kafka.range_reader(names.progress, end="last_stable"), None)
         visible = stable.last(keys | {slot_key(slot)}, self._stopping)
         seen = visible.pop(slot_key(slot), None)
@@ -231,9 +245,10 @@ class UndecidedTransactions:
 
 
 def _table_records(found: Mapping[bytes, bytes]) -> dict[str, TableRecord]:
-    """The table records among these, by topic."""
+    """A table record for each topic among these, with where it ends: tables that share one have a record each."""
     records = [parse_record(key, value) for key, value in found.items()]
-    return {record.topic: record for record in records if isinstance(record, TableRecord)}
+    tables = by_kafka_topic(record for record in records if isinstance(record, TableRecord))
+    return {topic: replace(record, topic=topic) for topic, record in tables.items()}
 
 
 def _ends(record: SlotRecord | None, tables: Mapping[str, TableRecord]) -> dict[str, tuple[int, ...]]:

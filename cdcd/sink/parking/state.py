@@ -17,7 +17,7 @@ event is on its table's topic, or on the parked topic, or it is being replayed f
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeAlias
@@ -282,7 +282,7 @@ class ParkedTables:
         self._pending.on_commit(lsn)
 
     @contextmanager
-    def naming_table(self, table_of: Callable[[str], Table | None]) -> Iterator[None]:
+    def naming_table(self, tables_of: Callable[[Unpublishable], Sequence[Table]]) -> Iterator[None]:
         """Complete an Unpublishable that leaves the block: the producer knows only its topic.
 
         The error gets the table, and whether it was about a replayed event.
@@ -290,7 +290,9 @@ class ParkedTables:
         try:
             yield
         except Unpublishable as error:
-            error.table = error.table or table_of(error.topic)
+            if error.table is None:
+                refused = [self.replaying] if self.replaying is not None else tables_of(error)
+                error.table, error.others = next(iter(refused), None), list(refused[1:])
             error.unparking = self.replaying is not None
             if error.table == MESSAGES:
                 error.hint = f"{error.hint.rstrip('.')}. If nobody needs logical messages, set source.messages = false"

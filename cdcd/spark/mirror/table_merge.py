@@ -16,12 +16,14 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 from pyspark.storagelevel import StorageLevel
 
+from cdcd.avro.single_object import MARKER
 from cdcd.errors import GapError, RequestRejected
+from cdcd.progress.records import kafka_topic
 from cdcd.spark.mirror.merge_sql import DELETED, INSERTED, Deletes, MergeSource, merge
 from cdcd.spark.mirror.run_log import MirroredTable
 from cdcd.spark.mirror.schema_evolution import TargetSchema
 from cdcd.spark.mirror.targets.target import Target
-from cdcd.spark.reading.decoding import common_columns, decode, header
+from cdcd.spark.reading.decoding import common_columns, decode, header, of_table
 from cdcd.spark.reading.kafka import KafkaReader
 from cdcd.spark.reading.missing_values import MissingValue, missing_values
 from cdcd.spark.reading.topics import last_key_headers
@@ -71,7 +73,10 @@ class TableMerger:
         known = () if before is None else before.offsets
         starts = [*known, *(0 for _ in range(len(plan.offsets) - len(known)))]
         with self._kafka.errors(f"reading {plan.topic}"):
-            records = self._kafka.ranges({plan.topic: (starts, plan.offsets)})
+            records = self._kafka.ranges({kafka_topic(plan.topic): (starts, plan.offsets)})
+            if kafka_topic(plan.topic) != plan.topic:
+                self._writers.of(plan.schema, plan.name, plan.topic, "value")
+                records = of_table(records, self._writers.of_others(plan.schema, plan.name))
             kept = f.struct("partition", "offset", "timestamp", "key").alias("kafka")
             raw = records.where("value IS NOT NULL").select(kept, "value").persist(StorageLevel.MEMORY_AND_DISK)
             try:
@@ -212,7 +217,9 @@ def _last_headers(raw: DataFrame, writers: Sequence[Writer], topic: str) -> list
 
 def _headers(raw: DataFrame) -> tuple[list[bytes], list[bytes]]:
     """The headers of all values, and those of all keys."""
-    key = f.when(f.length("kafka.key") > 0, header("kafka.key"))  # of no bytes: a truncate on a compacted topic
+    # The key of a truncate on a compacted topic names no schema.
+    names_schema = [f.startswith("kafka.key", f.lit(start)) for start in (MARKER, b"\x00")]
+    key = f.when(names_schema[0] | names_schema[1], header("kafka.key"))
     rows = raw.select(header().alias("value"), key.alias("key")).distinct().collect()
     values = sorted({bytes(row["value"]) for row in rows})
     return values, sorted({bytes(row["key"]) for row in rows if row["key"] is not None})

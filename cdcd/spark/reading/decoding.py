@@ -53,6 +53,14 @@ def header(column: str = "value") -> Column:
     )
 
 
+def of_table(records: DataFrame, others: Sequence[bytes]) -> DataFrame:
+    """Leave out the events of other tables, which share the topic; `others`: the first bytes of these.
+
+    A record of an unknown schema stays, and is an error for `decode`.
+    """
+    return records.where(f.col("value").isNull() | ~header().isin(list(others))) if others else records
+
+
 def decode(records: DataFrame, writers: Sequence[Writer], columns: Sequence[dict[str, Any]], topic: str) -> DataFrame:
     """Replace the column `value` of records by the envelope's fields, `before` and `after` with these columns.
 

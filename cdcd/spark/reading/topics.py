@@ -14,11 +14,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from cdcd.errors import GapError, RequestRejected
-from cdcd.progress.records import TableRecord
+from cdcd.progress.records import TableRecord, kafka_topic
 from cdcd.sink.topics import TopicNames
 from cdcd.source.table_selection import qualified_name, shell_word, split_name
 from cdcd.spark.reading.cuts import Cuts
-from cdcd.spark.reading.decoding import common_columns, decode, header
+from cdcd.spark.reading.decoding import common_columns, decode, header, of_table
 from cdcd.spark.reading.kafka import KafkaReader
 from cdcd.spark.reading.missing_values import MissingValue, missing_values
 from cdcd.spark.reading.writer_schemas import Writer, Writers
@@ -42,7 +42,7 @@ class Topics:
 
         Only events with a commit LSN from `since_lsn` on, and below `until_lsn`.
         """
-        records = self.kafka.ranges({record.topic: (starts, record.offsets)})
+        records = self.kafka.ranges({kafka_topic(record.topic): (starts, record.offsets)})
         events = self._decode(records, record)
         if since_lsn:
             events = events.where(f.col("source.commit_lsn") >= since_lsn)
@@ -52,7 +52,7 @@ class Topics:
 
     def stream(self, record: TableRecord, options: Mapping[str, str]) -> DataFrame:
         """The events of a table as they come. `options`: those of Spark's Kafka source."""
-        return self._decode(self.kafka.stream(record.topic, options), record)
+        return self._decode(self.kafka.stream(kafka_topic(record.topic), options), record)
 
     def columns(self, record: TableRecord) -> list[dict[str, Any]]:
         """The columns of all versions of a table; raises RequestRejected if it has no event yet."""
@@ -93,6 +93,8 @@ class Topics:
 
     def _decode(self, records: DataFrame, record: TableRecord) -> DataFrame:
         known = self._value_writers(record)
+        if kafka_topic(record.topic) != record.topic:
+            records = of_table(records, self.writers.of_others(record.schema, record.table))
         kept = records.select(f.struct(*_KAFKA).alias("kafka"), "value")
         return decode(kept, known, common_columns(known), record.topic)
 

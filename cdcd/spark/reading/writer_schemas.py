@@ -15,6 +15,7 @@ from cdcd.avro.avro_names import namespace
 from cdcd.avro.schema_bounds import TEXT_BYTES_MAX, checked_schema, published_schema
 from cdcd.avro.single_object import header
 from cdcd.errors import DecodeError, GapError, RequestRejected, without_password
+from cdcd.progress.records import kafka_topic
 from cdcd.schema_registry_client import registry_client
 from cdcd.spark.reading.kafka import EARLIEST, KafkaReader
 from cdcd.spark.reading.types import Avro, resolved
@@ -120,6 +121,10 @@ class Writers:
         """The schemas that an earlier call has found; makes no request."""
         raise NotImplementedError
 
+    def of_others(self, schema: str, table: str) -> list[bytes]:
+        """The first bytes of the events of all other tables, as far as `of` has found them."""
+        raise NotImplementedError
+
     def find(self, headers: Sequence[bytes], schema: str, table: str, topic: str, subject: str) -> list[Writer]:
         """The schemas of records that start with these bytes; raises GapError if one of them is nowhere to be found."""
         known = {each.header: each for each in self.known(schema, table, topic, subject)}
@@ -153,6 +158,11 @@ class TopicWriters(Writers):
     def known(self, schema: str, table: str, topic: str, subject: str) -> list[Writer]:
         wanted = (namespace(schema, table), "Key" if subject == "key" else "Envelope")
         return [each for each in self._known.values() if (each.schema["namespace"], each.schema["name"]) == wanted]
+
+    def of_others(self, schema: str, table: str) -> list[bytes]:
+        own = namespace(schema, table)
+        values = (each for each in self._known.values() if each.schema["name"] == "Envelope")
+        return [each.header for each in values if each.schema["namespace"] != own]
 
     def _refresh(self) -> None:
         with self._kafka.errors(f"reading {self._topic}"):
@@ -193,6 +203,13 @@ class RegistryWriters(Writers):
         return cls(registry_client(config), without_password(str(config["url"])))
 
     def of(self, schema: str, table: str, topic: str, subject: str) -> list[Writer]:
+        if kafka_topic(topic) != topic:
+            raise RequestRejected(
+                f"{schema}.{table} shares the topic {kafka_topic(topic)} with other tables, and Spark cannot ask a "
+                "schema registry for the schemas of one of them",
+                "Read the topic by another program; or give the table a topic of its own, by topic in [[table]]",
+                code="format-unsupported",
+            )
         name = f"{topic}-{subject}"
         try:
             versions = self._client.get_versions(name)
@@ -212,6 +229,9 @@ class RegistryWriters(Writers):
                 code="schema-unknown",
             ) from error
         return self.known(schema, table, topic, subject)
+
+    def of_others(self, schema: str, table: str) -> list[bytes]:
+        return []  # `of` refuses topics that tables share
 
     def known(self, schema: str, table: str, topic: str, subject: str) -> list[Writer]:
         return [each for (name, _), each in self._known.items() if name == f"{topic}-{subject}"]

@@ -26,6 +26,7 @@ class PlayedPublisher:
         self.last = last
         self.adopted: list[tuple[Any, ...]] = []
         self.recorded = dict.fromkeys(["p.progress", "p.schemas", "p.public.a", "p.public.gone"])
+        self.written_tables = ["p.public.a", "p.public.gone"]
 
     def adopt(
         self,

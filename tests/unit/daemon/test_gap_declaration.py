@@ -35,7 +35,7 @@ SNAPSHOTS = [
 class PlayedPublisher:
     def __init__(self, last: SlotRecord | None) -> None:
         self.last = last
-        self.recorded = {f"p.public.{name}": None for name in NAMES if name != "without"}
+        self.written_tables = {f"p.public.{name}": None for name in NAMES if name != "without"}
         self.declared: tuple[Any, ...] = ()
         self.parked = {("public", "deferred"): None}
 

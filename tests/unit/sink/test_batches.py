@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from librt.strings import BytesWriter
 
-from cdcd.sink.batches import REQUESTS_MAX, Batch, BatchBuilder, Message
+from cdcd.sink.batches import REQUESTS_MAX, Batch, BatchBuilder, Message, TableBatch
 from cdcd.transaction.record_consumer import LargeValue
 
 CREATE, DELETE, TRUNCATE, MESSAGE = (ord(op) for op in "cdtm")
@@ -18,8 +18,9 @@ CREATE, DELETE, TRUNCATE, MESSAGE = (ord(op) for op in "cdtm")
 class Builder:
     """A builder, with tables by name."""
 
-    def __init__(self, *, tombstones: bool = False) -> None:
-        self.builder = BatchBuilder(tombstones)
+    def __init__(self, *, tombstones: bool = False, shared: str = "") -> None:
+        """`shared`: the names, of one letter, of tables with one topic."""
+        self.builder = BatchBuilder(tombstones, shared_topic=lambda _, name: "t" if name in shared else "")
         self.build = self.builder.build
 
     def begin(self, lsn: int) -> None:
@@ -178,9 +179,9 @@ def test_truncates_ops_and_tombstones_are_divided_with_their_rows() -> None:
     made.add("a", b"5", CREATE)
     (whole,), (piece,) = made.build().tables, made.build().tables
     assert [message["value"] for message in whole.messages] == [b"1", None, b"2"]
-    assert (whole.everywhere, whole.counts) == ([2], {DELETE: 1, TRUNCATE: 1})
+    assert (whole.everywhere, *whole.counts.values()) == ([2], {DELETE: 1, TRUNCATE: 1})
     assert [message["value"] for message in piece.messages] == [b"3", None, b"4", b"5"]
-    assert (piece.everywhere, piece.counts) == ([2], {DELETE: 1, TRUNCATE: 1, CREATE: 1})
+    assert (piece.everywhere, *piece.counts.values()) == ([2], {DELETE: 1, TRUNCATE: 1, CREATE: 1})
 
 
 def test_a_schema_comes_with_the_first_rows_after_it_or_before_them() -> None:
@@ -225,8 +226,9 @@ def test_whatever_the_order_batches_divide_the_history_and_lose_nothing(steps: l
         rows: list[tuple[bytes, int]] = []
         for table in batch.tables:
             owners = [(message["value"] or b"", owner(message)) for message in table.messages]
-            assert sum(table.counts.values()) == len(owners)
-            assert table.counts.get(TRUNCATE, 0) == len(table.everywhere)
+            [counts] = table.counts.values()
+            assert sum(counts.values()) == len(owners)
+            assert counts.get(TRUNCATE, 0) == len(table.everywhere)
             assert all((table.messages[at]["value"] or b"").endswith(b"t") for at in table.everywhere)
             truncated[table.name] += len(table.everywhere)
             found[table.name] += owners
@@ -352,5 +354,86 @@ def test_a_delete_that_is_no_event_is_its_key_alone() -> None:
         {"key": b"k2", "value": None, "headers": [("h", b"xyz")]},
     ]
     assert batch.tables[0].has_headers
-    assert batch.tables[0].counts == {DELETE: 2}
+    assert list(batch.tables[0].counts.values()) == [{DELETE: 2}]
     assert (batch.rows, batch.bytes, batch.commit_lsn) == (2, 8, 10)
+
+
+def turns(batch: TableBatch) -> list[tuple[str, list[bytes | None]]]:
+    """The tables in the order of their records."""
+    ends = [at for at, _ in batch.turns[1:]] + [len(batch.messages)]
+    return [
+        (name, [each["value"] for each in batch.messages[at:end]])
+        for (at, (_, name)), end in zip(batch.turns, ends, strict=True)
+    ]
+
+
+def test_tables_that_share_a_topic_are_gathered_in_commit_order() -> None:
+    made = Builder(shared="ab")
+    made.transaction(10, ("a", b"1"), ("c", b"2"), ("b", b"3"), ("b", b"4"), ("a", b"5"))
+    made.transaction(20, ("b", b"6"))
+    shared, alone = made.build().tables
+    assert turns(shared) == [("a", [b"1"]), ("b", [b"3", b"4"]), ("a", [b"5"]), ("b", [b"6"])]
+    assert shared.counts == {("public", "a"): {CREATE: 2}, ("public", "b"): {CREATE: 3}}
+    assert (alone.tables, alone.turns) == ([("public", "c")], [])
+    made.transaction(30, ("b", b"7"))
+    (shared,) = made.build().tables
+    assert turns(shared) == [("b", [b"7"])]
+
+
+def test_a_shared_batch_is_divided_where_the_open_transaction_begins() -> None:
+    made = Builder(shared="ab")
+    made.transaction(10, ("a", b"1"), ("b", b"2"))
+    made.begin(20)
+    made.add("b", b"3")
+    made.add("a", b"4")
+    (whole,), (piece,) = made.build().tables, made.build().tables
+    assert turns(whole) == [("a", [b"1"]), ("b", [b"2"])]
+    assert turns(piece) == [("b", [b"3"]), ("a", [b"4"])]
+    made.add("a", b"5")
+    made.add("b", b"6")
+    (rest,) = made.build().tables
+    assert turns(rest) == [("a", [b"5"]), ("b", [b"6"])]
+
+
+ROWS = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("rdt")), max_size=20)
+
+
+@given(ROWS, st.sets(st.sampled_from("abc")))
+def test_what_is_taken_apart_is_whole_and_in_order(rows: list[tuple[str, str]], away: set[str]) -> None:
+    made = Builder(tombstones=True, shared="abc")
+    made.begin(10)
+    for number, (table, op) in enumerate(rows):
+        if op == "t":
+            made.truncate(table, b"%d" % number)
+        else:
+            made.add(table, b"%d" % number, DELETE if op == "d" else CREATE)
+    made.commit(10)
+    gathered = made.build().tables
+    if not rows:
+        assert not gathered
+        return
+    (batch,) = gathered
+    parts = batch.without({("public", name) for name in away})
+    found: dict[tuple[str, str], dict[int, int]] = {}
+    for part in parts:
+        names = {name for _, name in part.tables}
+        assert len(names) == 1 if names & away else not names & away
+        wanted = [(b"%d" % number, op) for number, (table, op) in enumerate(rows) if table in names]
+        written = [message for message in part.messages if message["value"] is not None]
+        assert [message["value"] for message in written] == [value for value, _ in wanted]
+        truncates = [value for value, op in wanted if op == "t"]
+        assert [part.messages[at]["value"] for at in part.everywhere] == truncates
+        assert len(part.ops.getvalue()) == len(part.messages)
+        found |= part.counts
+    assert sum(len(part.messages) for part in parts) == len(batch.messages)
+    assert found == batch.counts
+
+
+def test_the_truncate_of_a_table_does_not_replace_that_of_another_on_a_compacted_topic() -> None:
+    made = Builder(tombstones=True, shared="ab")
+    made.begin(10)
+    for table in "ab":
+        made.truncate(table, b"t")
+    made.commit(10)
+    (batch,) = made.build().tables
+    assert [message["key"] for message in batch.messages] == [b"public.a", b"public.b"]

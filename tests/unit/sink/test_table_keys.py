@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from cdcd.progress.snapshot_records import DONE, RUNNING, WANTED, TableSnapshot, parse_snapshot_record, wanted_snapshot
 from cdcd.sink.batches import AnnouncedTable, Batch
-from cdcd.sink.kafka_transaction import Topic
+from cdcd.sink.kafka_transaction import KafkaTopic, Topic
 from cdcd.sink.table_keys import TableKeys
 from cdcd.sink.topics import TopicNames
 from cdcd.source.incarnations import Incarnation
@@ -80,7 +80,7 @@ def test_a_snapshot_that_is_only_requested_keeps_the_key_of_the_events_that_kafk
 def test_the_tables_of_another_server_are_told_by_their_own_oids_from_then_on() -> None:
     gone, bare = (
         replace(RECORD, topic="p.public.gone", table="gone"),
-        Topic("p.public.bare", ("public", "bare"), [0], None),
+        Topic("p.public.bare", ("public", "bare"), KafkaTopic("p.public.bare", [0]), None),
     )
     bare.oid = 9
     keys = TableKeys({each.topic: each for each in (RECORD, gone)}, [bare])
@@ -92,7 +92,7 @@ def test_the_tables_of_another_server_are_told_by_their_own_oids_from_then_on() 
 
 
 def test_the_table_record_keeps_the_key_of_a_table_without_a_snapshot() -> None:
-    topic = Topic(RECORD.topic, TABLE, [0], None, key_columns=("id",))
+    topic = Topic(RECORD.topic, TABLE, KafkaTopic(RECORD.topic, [0]), None, key_columns=("id",))
     keys = TableKeys({}, [topic])
     assert keys.last == {TABLE: ("id",)}
     assert keys.of_batch(streamed("v"), NAMES) == []
@@ -101,7 +101,7 @@ def test_the_table_record_keeps_the_key_of_a_table_without_a_snapshot() -> None:
 
 
 def test_the_snapshot_record_has_the_key_as_soon_as_there_is_one() -> None:
-    topic = Topic(RECORD.topic, TABLE, [0], None, key_columns=("id",))
+    topic = Topic(RECORD.topic, TABLE, KafkaTopic(RECORD.topic, [0]), None, key_columns=("id",))
     keys = TableKeys({}, [topic])
     assert keys.kept(wanted_snapshot("s", RECORD.topic, *TABLE)).key_columns == ("id",)
     assert keys.of_table_record(topic) is None

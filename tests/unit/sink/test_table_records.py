@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdcd.sink.kafka_transaction import Topic
+from cdcd.sink.kafka_transaction import KafkaTopic, Topic
 from cdcd.sink.table_records import TableRecordPlaces
 
 
 def topic(name: str) -> Topic:
-    return Topic(name, ("public", name), [0], None)
+    return Topic(name, ("public", name), KafkaTopic(name, [0]), None)
 
 
 def test_a_slot_without_tables_is_read_from_where_the_progress_ended() -> None:

@@ -7,7 +7,7 @@ from sim.fake_kafka import FakeAdmin, FakeBroker
 
 from cdcd.errors import Unpublishable
 from cdcd.progress.records import SnapshotState
-from cdcd.sink.kafka_transaction import Topic
+from cdcd.sink.kafka_transaction import KafkaTopic, Topic
 from cdcd.sink.table_topics import TableTopics, TopicSettings
 from cdcd.sink.topics import TopicNames, TopicSpec
 
@@ -38,13 +38,13 @@ def test_a_table_is_asked_about_once() -> None:
     topics.calls.clear()
     topics.find([A, B])
     assert topics.calls == []
-    assert (topics[A].name, topics[A].partitions, topics[A].offsets) == ("p.public.a", 2, [0, 0])
+    assert (topics[A].name, topics[A].kafka.partitions, topics[A].kafka.offsets) == ("p.public.a", 2, [0, 0])
     assert topics[A].snapshot == SnapshotState(8, done=True, rows=3)
     assert topics[B].snapshot is None
 
 
 def test_a_topic_that_is_known_already_is_only_asked_for_its_limit() -> None:
-    topics, known = Topics(), Topic("p.public.a", A, [3, 4], None, "id")
+    topics, known = Topics(), Topic("p.public.a", A, KafkaTopic("p.public.a", [3, 4], "id"), None)
     topics.broker.create(TopicSpec("p.public.a", 2, 1))
     knowing = TableTopics(FakeAdmin(topics.broker), topics.names, TopicSettings(2, 1), known={known.name: known})
     topics.calls.clear()
@@ -55,15 +55,15 @@ def test_a_topic_that_is_known_already_is_only_asked_for_its_limit() -> None:
         FakeAdmin(topics.broker), TopicNames("p", "p.public.{table}"), TopicSettings(2, 1), known={known.name: known}
     )
     other.find([("renamed", "a")])
-    assert other["renamed", "a"].offsets == [0, 0], "the topic is of another table now"
+    assert other["renamed", "a"].kafka.offsets == [0, 0], "the topic is of another table now"
 
 
 def test_a_topic_knows_its_table() -> None:
     topics = Topics()
     topics.find([A])
-    assert topics.table_of("p.public.a") == A
-    assert topics.table_of("p.public.b") is None
-    assert topics.table_of("p.progress") is None
+    assert topics.tables_of("p.public.a") == [A]
+    assert topics.tables_of("p.public.b") == []
+    assert topics.tables_of("p.progress") == []
 
 
 def test_two_tables_never_share_a_topic() -> None:
@@ -115,4 +115,4 @@ def test_an_existing_topic_keeps_its_partitions() -> None:
     topics = Topics()
     topics.broker.create(TopicSpec("p.public.a", 5, 1))
     topics.find([A])
-    assert topics[A].partitions == 5
+    assert topics[A].kafka.partitions == 5

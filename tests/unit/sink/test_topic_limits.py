@@ -8,7 +8,7 @@ import pytest
 from sim.fake_kafka import FakeAdmin, FakeBroker
 
 from cdcd.errors import BatchTooLarge, RecordTooLarge
-from cdcd.sink.batches import Message
+from cdcd.sink.batches import Message, TableBatch
 from cdcd.sink.producer_bounds import BATCH_BYTES, BATCH_BYTES_MIN, ProducerBounds
 from cdcd.sink.topic_limits import TopicLimits
 from cdcd.sink.topics import TopicSpec
@@ -70,7 +70,9 @@ def test_a_row_that_is_too_large_is_named_with_its_size_and_the_limit() -> None:
         limits.look(["t"])
     limits.look(["t"])
     large: Message = {"key": b"k" * 10, "value": b"v" * 60_000, "headers": [("op", b"c")]}
-    limits.note("t", 60_103, [large, {"value": b"v" * 90}])
+    batch = TableBatch("public", "a")
+    batch.messages = [large, {"value": b"v" * 90}]
+    limits.note("t", 60_103, batch)
     error = limits.explain(refusal())
     assert isinstance(error, RecordTooLarge)
     assert "a row of 60,013 bytes: the topic t takes at most 50,000 bytes (max.message.bytes)" in error.message
@@ -79,5 +81,5 @@ def test_a_row_that_is_too_large_is_named_with_its_size_and_the_limit() -> None:
 
 def test_small_batches_are_not_measured() -> None:
     limits = Limits(50_000)
-    limits.note("t", 47_000, iter(()))
+    limits.note("t", 47_000, TableBatch("public", "a"))
     assert not limits._largest

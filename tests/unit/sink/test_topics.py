@@ -169,16 +169,14 @@ def test_a_rule_may_not_take_a_topic_of_cdcd_itself_and_two_rules_that_collide_a
 @pytest.mark.parametrize(
     ("match", "template", "said"),
     [
-        ("tenant_*.orders", "{prefix}.orders", "lacks {schema}"),
-        ("public.*", "{prefix}.orders", "lacks {table}"),
-        ("*.*", "{prefix}.orders", "lacks {schema} and {table}"),
         ("public.orders", "orders", "lacks {prefix}"),
-        ("a.b.c*", "{prefix}.c", "lacks {schema} and {table}"),
         ("public.orders", "{prefix}/orders", "has characters that Kafka does not allow"),
         ("public.orders", "{prefix}.{what}", "has characters that Kafka does not allow"),
     ],
 )
-def test_a_rule_that_would_give_two_tables_one_topic_is_a_wrong_setting(match: str, template: str, said: str) -> None:
+def test_a_rule_whose_topic_is_no_name_under_the_prefix_is_a_wrong_setting(
+    match: str, template: str, said: str
+) -> None:
     with pytest.raises(SettingsError) as caught:
         TopicNames("shop", rules=[rule(match, template)])
     assert (caught.value.code, said in caught.value.message) == ("setting-invalid", True)
@@ -211,3 +209,40 @@ def test_progress_has_one_partition_and_keeps_a_week() -> None:
     assert (spec.name, spec.partitions, spec.replication_factor) == ("p.progress", 1, 3)
     assert spec.config == {"cleanup.policy": "compact", "min.compaction.lag.ms": "604800000"}
     assert schemas_spec(TopicNames("p"), 3).config == {"cleanup.policy": "compact"}
+
+
+def test_tables_share_a_topic_that_does_not_name_what_a_star_stands_for() -> None:
+    names = TopicNames("shop", rules=[rule("tenant_*.orders", "{prefix}.orders"), rule("b.*", "{prefix}.b", 3)])
+    tables = [("tenant_1", "orders"), ("tenant_é", "orders"), ("b", "x"), ("public", "orders")]
+    assert [names.topic(*table) for table in tables] == [
+        "shop.orders#tenant_1.orders", "shop.orders#tenant_-c3-a9.orders", "shop.b#b.x", "shop.public.orders",
+    ]  # fmt: skip
+    assert [names.shared_topic(*table) for table in tables] == ["shop.orders", "shop.orders", "shop.b", ""]
+    assert names.partitions("b", "x", 4) == 3
+    assert shared_topics(names, tables) == []
+    assert names.may_be_table_topic("shop.orders")
+    assert names.topic("", "orders") == "shop.orders", "an outbox's topic is no table's"
+
+
+@pytest.mark.parametrize(
+    ("rules", "shared"),
+    [
+        ([("a.orders", "{prefix}.orders"), ("b.orders", "{prefix}.orders")], True),
+        ([("a.orders", "{prefix}.orders"), ("b.orders", "{prefix}.lines")], False),
+        ([("a.orders", "{prefix}.of-{schema}"), ("b.orders", "{prefix}.of-{schema}")], False),
+        ([("a.orders", "{prefix}.of-{schema}"), ("a.lines", "{prefix}.of-{schema}")], True),
+        ([("a.*", "{prefix}.x.{schema}.{table}"), ("b.*", "{prefix}.x.{schema}.{table}")], False),
+        ([("a.*", ""), ("b.*", "")], False),
+        ([("a.b.c*", "{prefix}.c")], True),
+    ],
+)
+def test_whether_tables_share_a_topic_is_a_matter_of_the_settings_alone(
+    rules: list[tuple[str, str]], shared: bool
+) -> None:
+    assert TopicNames("shop", rules=[rule(*each) for each in rules]).has_shared_topics is shared
+
+
+def test_a_table_cannot_have_for_itself_what_others_share() -> None:
+    names = TopicNames("shop", rules=[rule("t_*.orders", "{prefix}.public.orders")])
+    tables = [("public", "orders"), ("t_1", "orders"), ("t_2", "orders")]
+    assert shared_topics(names, tables) == [(("t_1", "orders"), ("public", "orders"))]

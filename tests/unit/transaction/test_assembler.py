@@ -82,7 +82,7 @@ def test_truncate_reaches_every_partition(tmp_path: Path) -> None:
     stream.feed(begin(1), RELATION, insert(1), m.Truncate(0, (7,), False, False), insert(1), commit(1))
     (table,) = stream.take().tables
     assert table.everywhere == [1]
-    assert table.counts == {ord("c"): 2, ord("t"): 1}
+    assert list(table.counts.values()) == [{ord("c"): 2, ord("t"): 1}]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import pytest
@@ -10,18 +10,20 @@ from librt.strings import BytesWriter
 from sim.fake_kafka import Entry, FakeBroker, FakeKafkaCluster, FakeProducer
 
 from cdcd.avro.codecs.varint import write_long
-from cdcd.errors import GapError, TopicLost
+from cdcd.errors import GapError, TopicLost, Unpublishable
 from cdcd.progress.daemon_requests import UNPARK, Request
 from cdcd.progress.records import SlotRecord, TableRecord
 from cdcd.progress.snapshot_records import DONE, RUNNING, WANTED, TableSnapshot
 from cdcd.sink.batches import Batch, BatchBuilder
 from cdcd.sink.kafka.progress_store import ProgressStore
 from cdcd.sink.kafka.topic_check import ASKED, TopicCheck
+from cdcd.sink.kafka_transaction import Topic
 from cdcd.sink.parking.state import ParkedTables, PendingParking
 from cdcd.sink.publisher import Publisher, Source
 from cdcd.sink.table_records import TableRecordPlaces
 from cdcd.sink.table_topics import TableTopics, TopicSettings
-from cdcd.sink.topics import TopicNames
+from cdcd.sink.topics import TopicNames, TopicRule
+from cdcd.source.table_selection import TablePattern
 
 NAMES = TopicNames("p")
 
@@ -34,23 +36,27 @@ def event(commit_lsn: int) -> bytes:
     return out.getvalue()
 
 
+def ends(topics: Mapping[str, Topic]) -> dict[str, list[int]]:
+    return {name: topic.kafka.offsets for name, topic in topics.items()}
+
+
 class Started:
     """A broker, and what one publisher left on it."""
 
-    def __init__(self, window: int = 1000, partitions: int = 1, parked: str = "") -> None:
+    def __init__(self, window: int = 1000, partitions: int = 1, parked: str = "", names: TopicNames = NAMES) -> None:
         self.broker = FakeBroker()
         self.kafka = FakeKafkaCluster(self.broker)
-        self.store = ProgressStore(self.kafka, NAMES, "s", None)
+        self.store = ProgressStore(self.kafka, names, "s", None)
         producer = FakeProducer(self.broker, "p-s")
         producer.start(lambda: False)
-        topics = TableTopics(self.kafka.admin, NAMES, TopicSettings(partitions, 1))
+        topics = TableTopics(self.kafka.admin, names, TopicSettings(partitions, 1))
         places = TableRecordPlaces(window=window)
         parking = PendingParking()
         if parked:
             parking.parked["public", parked] = "too large"
         tables = ParkedTables(topics, "s", None, parking, self.kafka.parked_reader(NAMES.parked))
         self.publisher = Publisher(producer, topics, Source("s", "1", 1, "sim"), None, tables, places=places)
-        self.builder = BatchBuilder(tombstones=False)
+        self.builder = BatchBuilder(tombstones=False, shared_topic=names.shared_topic)
         self.lsn = 0
         self.pauses: list[float] = []
         self.noticed: dict[str, str] = {}
@@ -106,8 +112,8 @@ def test_topics_that_hold_what_was_published_are_known_from_then_on() -> None:
     started.commit("b")
     check = started.check()
     known = check.known({})
-    assert {name: topic.offsets for name, topic in known.items()} == {"p.public.a": [2], "p.public.b": [4]}
-    assert known["p.public.a"].topic_id == started.broker.ids["p.public.a"]
+    assert ends(known) == {"p.public.a": [2], "p.public.b": [4]}
+    assert known["p.public.a"].kafka.topic_id == started.broker.ids["p.public.a"]
     assert check.tables_to_snapshot() == []
     assert started.pauses == []
 
@@ -219,7 +225,10 @@ def test_a_topic_that_was_given_up_is_no_evidence_any_more_and_its_table_needs_a
     started.broker.delete("p.public.a")
     started.broker.delete("p.public.b")
     given_up = started.check({"p.public.c"}).given_up()
-    assert {name: topic.offsets for name, topic in given_up.items()} == {"p.public.a": [0, 0], "p.public.b": [0, 0]}
+    assert ends(given_up) == {
+        "p.public.a": [0, 0],
+        "p.public.b": [0, 0],
+    }
     [wanted] = started.publisher.declare_loss([], 0.0, given_up.values())
     assert started.store.snapshots() == {"p.public.a": wanted}
     assert (wanted.state, wanted.starts_with_truncate, wanted.key_columns) == (WANTED, True, ("id",))
@@ -255,7 +264,10 @@ def test_what_another_daemon_published_meanwhile_is_compared_the_second_time() -
     check = started.check()
     started.commit("a", "b")
     check.check(started.last)
-    assert {name: topic.offsets for name, topic in check.known({}).items()} == {"p.public.a": [4], "p.public.b": [2]}
+    assert ends(check.known({})) == {
+        "p.public.a": [4],
+        "p.public.b": [2],
+    }
     places = check.places(check.known({}), 1000)
     assert places.record([]) == max(offset for _, offset in started.store.table_records(0).own.values()) - 1
 
@@ -287,7 +299,7 @@ def test_an_empty_topic_that_was_made_again_has_the_partitions_that_it_has_now()
     started.broker.create(replace(spec, partitions=1))
     check = started.check()
     assert check.lost == {}
-    assert check.known({})["p.public.b"].offsets == [0]
+    assert check.known({})["p.public.b"].kafka.offsets == [0]
 
 
 def test_parked_events_that_are_lost_are_missed_as_long_as_their_table_is_parked() -> None:
@@ -404,3 +416,78 @@ def test_a_progress_that_was_brought_back_is_compared_from_its_beginning() -> No
     started.broker.delete("p.public.a")
     with pytest.raises(GapError, match=r"p\.public\.a does not exist any more"):
         started.check()
+
+
+SHARING = TopicNames("p", rules=[TopicRule(TablePattern("*.orders"), "{prefix}.orders")])
+"""One topic for the orders of all schemas."""
+ORDERS = {schema: f"p.orders#{schema}.orders" for schema in "ab"}
+
+
+def sharing() -> Started:
+    started = Started(names=SHARING)
+    started.commit("orders", schema="a")
+    started.commit("orders", schema="b")
+    return started
+
+
+def test_a_topic_that_tables_share_is_known_by_the_record_that_reaches_farthest() -> None:
+    started = sharing()
+    check = started.check()
+    known = check.known({})
+    assert ends(known) == {ORDERS["a"]: [4], ORDERS["b"]: [4]}
+    assert known[ORDERS["a"]].kafka is known[ORDERS["b"]].kafka
+    assert check.topic_beyond(started.last, lambda: False) == ""
+
+
+@pytest.mark.parametrize("parked", ["", "b"])
+def test_a_loss_of_a_shared_topic_concerns_all_its_tables_and_is_over_once_it_is_recorded(parked: str) -> None:
+    started = sharing()
+    started.broker.delete("p.orders")
+    with pytest.raises(GapError, match=r"the topic p\.orders does not exist any more") as lost:
+        started.check()
+    assert "#" not in lost.value.message
+    check = started.check(resnapshot=True)
+    assert check.tables_to_snapshot() == [("a", "orders"), ("b", "orders")]
+    pending = PendingParking()
+    if parked:
+        pending.parked[parked, "orders"] = "too large"
+    topics = TableTopics(started.kafka.admin, SHARING, TopicSettings(1, 1), known=check.known({}))
+    started.publisher._topics = topics
+    reader = started.kafka.parked_reader(NAMES.parked)
+    started.publisher._parked = ParkedTables(topics, "s", started.last, pending, reader)
+    started.publisher.declare_loss(check.tables_to_snapshot(), 0.0)
+    assert started.check().lost == {}
+
+
+def test_what_one_table_of_a_shared_topic_has_noticed_is_a_loss_of_the_others() -> None:
+    """The Kafka transaction that found the loss was one of this table alone."""
+    started = sharing()
+    started.publisher._places.topics[ORDERS["b"]].kafka.lacks_records = True
+    with pytest.raises(TopicLost):
+        started.commit("orders", schema="b")
+    assert started.check(resnapshot=True).tables_to_snapshot() == [("a", "orders"), ("b", "orders")]
+
+
+def test_a_committed_event_behind_a_shared_topic_is_found() -> None:
+    started = sharing()
+    last = started.last
+    started.commit("orders", schema="a")
+    check = TopicCheck(started.kafka, started.store, None, started.pauses.append, {}, resnapshot=False)
+    check.check(last)
+    check._records = {name: (replace(record, offsets=(2,)), at) for name, (record, at) in check._records.items()}
+    assert check.topic_beyond(last, lambda: False) == "p.orders"
+
+
+def test_a_table_does_not_share_what_has_events_of_one_table_nor_take_what_others_share() -> None:
+    started = Started()
+    started.commit("orders", schema="orders")
+    known = started.check().known({})
+    names = TopicNames("p", rules=[TopicRule(TablePattern("t_*.orders"), "{prefix}.orders.orders")])
+    topics = TableTopics(started.kafka.admin, names, TopicSettings(1, 1), known=known)
+    with pytest.raises(Unpublishable, match=r"p\.orders\.orders has events of one table, and the settings let") as said:
+        topics.find([("t_1", "orders")])
+    assert said.value.table == ("t_1", "orders")
+    shared = sharing().check().known({})
+    topics = TableTopics(started.kafka.admin, TopicNames("p", "{prefix}.{table}"), TopicSettings(1, 1), known=shared)
+    with pytest.raises(Unpublishable, match=r"p\.orders has events of several tables, and the settings give it to one"):
+        topics.find([("public", "orders")])

@@ -537,7 +537,7 @@ def test_parked_logical_messages_come_back_or_are_given_up_as_those_of_tables(
 
 
 def test_a_refused_logical_message_is_told_with_the_setting_that_leaves_messages_out(life: Life) -> None:
-    with pytest.raises(Unpublishable) as raised, life.publisher._parked.naming_table(lambda _: MESSAGES):
+    with pytest.raises(Unpublishable) as raised, life.publisher._parked.naming_table(lambda _: [MESSAGES]):
         raise Unpublishable("too large", "Raise the limit.", topic=NAMES.messages, code="row-too-large")
     assert "source.messages = false" in raised.value.hint
 
