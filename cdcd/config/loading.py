@@ -31,7 +31,7 @@ FILE_VARIABLE: Final = "CDCD_CONFIG"
 FILES: Final = ("cdcd.toml", "/etc/cdcd/cdcd.toml")
 """Where the settings file is looked for if nothing names one."""
 
-OTHER_VARIABLES = re.compile(r"CDCD_(COMPILE|COMPILE_LEVEL|CONFIG|TEST_\w*|SPARK_DSN)", re.ASCII)
+OTHER_VARIABLES = re.compile(r"CDCD_(COMPILE|CONFIG|TEST_\w*|SPARK_DSN)", re.ASCII)
 """Variables that are not settings of the daemon: the settings file, those of the build, the tests and `cdcd spark`."""
 
 KUBERNETES = re.compile(r"CDCD_(?!.*__)(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)", re.ASCII)

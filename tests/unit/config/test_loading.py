@@ -101,15 +101,7 @@ def test_what_kubernetes_injects_for_a_service_called_cdcd_is_no_setting(
 
 
 @pytest.mark.parametrize(
-    "variable",
-    [
-        "CDCD_COMPILE",
-        "CDCD_COMPILE_LEVEL",
-        "CDCD_SPARK_DSN",
-        "CDCD_TEST_HOME",
-        "CDCD_TEST_POSTGRES",
-        "CDCD_TEST_PAUSE_S",
-    ],
+    "variable", ["CDCD_COMPILE", "CDCD_SPARK_DSN", "CDCD_TEST_HOME", "CDCD_TEST_POSTGRES", "CDCD_TEST_PAUSE_S"]
 )
 def test_what_the_build_the_tests_and_spark_read_is_no_setting(
     load_text: Any, monkeypatch: pytest.MonkeyPatch, variable: str
