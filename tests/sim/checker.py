@@ -24,10 +24,13 @@ from typing import Any
 
 from sim.defaults_checker import DefaultsChecker
 from sim.fake_kafka import FakeBroker, Placed, Transaction
+from sim.formats import reader_of
 from sim.headers_checker import HeadersChecker
+from sim.outbox_checker import OutboxChecker
 from sim.snapshots_checker import Seen, SnapshotsChecker
 from sim.sql import Committed, Database, Event, Row
 
+from cdcd.config.settings import Settings
 from cdcd.lsn import format_lsn
 from cdcd.progress.records import SlotRecord, TableRecord, parse_record
 from cdcd.progress.repair_records import is_repair_record
@@ -53,9 +56,8 @@ class BrokenPromise(AssertionError):
 class Checker:
     """One world's judge."""
 
-    def __init__(
-        self, broker: FakeBroker, database: Database, prefix: str, slot: str, headers: tuple[str, ...] = ()
-    ) -> None:
+    def __init__(self, broker: FakeBroker, database: Database, settings: Settings) -> None:
+        prefix, slot, headers = settings.sink.prefix, settings.source.slot, settings.sink.headers
         self._broker = broker
         self._db = database
         self._prefix = prefix
@@ -75,7 +77,10 @@ class Checker:
         """Where the slot began: before it there is no promise."""
         self.snapshots = SnapshotsChecker(broker, database, prefix, self._demand)
         self._defaults = DefaultsChecker(self._demand)
-        self._headers = HeadersChecker(headers, self._demand)
+        self._headers = HeadersChecker(headers, settings.sink.encoding, self._demand)
+        self._reader = reader_of(settings, database, self.snapshots.is_taken)
+        """What takes events apart that are not cdcd's own in Avro."""
+        self._outbox = OutboxChecker(prefix, database)
         self.adopts = False
         """The next Kafka transaction says that the stream goes on at another server."""
         self.has_snapshots = False
@@ -145,14 +150,23 @@ class Checker:
             assert placed.value is not None
             self._schemas.add(placed.key.decode())
             _TEXTS[placed.key.decode()] = placed.value.decode()
+        told = [self._outbox.seen(placed) for placed in rows if self._outbox.has(placed.topic)]
+        events = [placed for placed in rows if not self._outbox.has(placed.topic)]
+        if self._reader is not None:
+            events = self._reader.without_tombstones(events)
         seen = [
             Seen(placed.topic, placed.partition, placed.key, placed.value or b"", self._decode(placed.value))
-            for placed in rows
+            for placed in events
         ]
         self._judge_partitions(seen)
-        for placed, event in zip(rows, seen, strict=True):
+        for placed, event in zip(events, seen, strict=True):
             table = placed.topic.removeprefix(f"{self._prefix}.")
-            self._headers.judge("" if table == "messages" else table, placed.key, dict(placed.headers), event.value)
+            headers = dict(placed.headers)
+            if self._reader is not None:
+                headers = self._reader.headers(event.value, headers)
+            self._headers.judge("" if table == "messages" else table, placed.key, headers, event.value)
+        self._judge_partitions(told)
+        seen += told
         aside = self.snapshots.parked(parked, self._decode)
         streamed = self.snapshots.take_replayed(seen, self._decode)
         inside = self._judge_rows([*streamed, *(each for each in aside if not self.snapshots.repairs.is_repair(each))])
@@ -206,7 +220,7 @@ class Checker:
         while position is not None:
             self._demand(self.published < len(self._db.ledger), f"{_name(position)} was never committed")
             wanted = self._db.ledger[self.published]
-            for seq, expected in enumerate(wanted.events):
+            for seq, expected in wanted.numbered():
                 if position != (wanted.commit_lsn, seq):
                     raise BrokenPromise(
                         f"wanted {_name((wanted.commit_lsn, seq))}, event {seq + 1} of {len(wanted.events)} of "
@@ -224,6 +238,9 @@ class Checker:
 
     def _judge_event(self, of: Committed, event: Event, seq: int, seen: list[Seen]) -> None:
         topic = ".".join(filter(None, (self._prefix, *event.table)))
+        if event.is_told:
+            self._outbox.judge(event, seen)
+            return
         copies = len(self._broker.topics[topic]) if event.op == "t" and topic in self._broker.topics else 1
         places = sorted((each.topic, each.partition) for each in seen)
         if places != [(topic, seen[0].partition if copies == 1 else number) for number in range(copies)]:
@@ -231,10 +248,14 @@ class Checker:
         for each in seen:
             value = dict(each.value)
             source = value.pop("source")
-            found = decoder.schema_id(each.data)
-            assert found is not None
-            self._defaults.judge(topic, event, _TEXTS[str(found[0])], self.snapshots.standing.get(topic))
-            self._same("key", None if each.key is None else self._decode(each.key), self.shown(event.key))
+            key = event.key
+            if self._reader is not None:
+                key = self._reader.key(event)
+            else:
+                found = decoder.schema_id(each.data)
+                assert found is not None
+                self._defaults.judge(topic, event, _TEXTS[str(found[0])], self.snapshots.standing.get(topic))
+            self._same("key", None if each.key is None else self._decode(each.key), self.shown(key))
             wanted = {
                 "op": event.op,
                 "identity": event.identity,
@@ -245,7 +266,7 @@ class Checker:
             }
             if event.op == "t":
                 wanted["truncate"] = {"cascade": False, "restart_identity": False}
-            self._same(event, value, wanted)
+            self._same(event, value, wanted if self._reader is None else self._reader.shown(wanted))
             positions = (source["lsn"], source["xid"], source["origin"])
             self._same(event, positions, (event.lsn, of.xid, of.origin))
             if of.commit_us:
@@ -309,6 +330,8 @@ class Checker:
 
     def _decode(self, data: bytes | None) -> Any:
         assert data is not None, "no tombstones were asked for"
+        if self._reader is not None:
+            return self._reader.decode(data)
         found = decoder.schema_id(data)
         if found is None:
             raise BrokenPromise("no Avro")

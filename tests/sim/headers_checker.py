@@ -30,8 +30,9 @@ def choice(seed: int) -> tuple[str, ...]:
 class HeadersChecker:
     """The headers of one world."""
 
-    def __init__(self, names: tuple[str, ...], demand: Callable[[bool, str], None]) -> None:
+    def __init__(self, names: tuple[str, ...], encoding: str, demand: Callable[[bool, str], None]) -> None:
         self._names = names
+        self._content_type = b"application/avro" if encoding == "avro" else b"application/json"
         self._demand = demand
         self._ids: dict[bytes, object] = {}
 
@@ -51,7 +52,7 @@ class HeadersChecker:
         if "cloudevents" in self._names:
             wanted |= {"ce_time": time, "ce_source": b"/cdcd/p/s", "ce_specversion": b"1.0"}
             wanted |= {"ce_subject": table.encode()} if table else {}
-            wanted["content-type"] = b"application/avro"
+            wanted["content-type"] = self._content_type
             name, kind = headers.get("ce_id", b""), headers.get("ce_type", b"")
             place = b"%d-%d" % (source["commit_lsn"], source["seq"])
             self._demand(not source["xid"] or name == place, f"the id of {place!r} is {name!r}")

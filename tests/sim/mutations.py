@@ -75,6 +75,79 @@ _MUTATIONS = (
         -        rest.has_headers = self.has_headers
         """,
     ),
+    # the outbox
+    Mutation(
+        "publish what is deleted from the outbox",
+        "cdcd.outbox.outbox_events",
+        """
+         def delete(self, frame: bytes, at: i64, lsn: i64) -> None:
+        -        \"\"\"Publish nothing.\"\"\"
+        +        self._changes.delete(frame, at, lsn)
+        """,
+    ),
+    Mutation(
+        "take a transaction that only deletes events for one that has some",
+        "cdcd.outbox.outbox_events",
+        """
+        -        return kind == INSERT
+        +        return True
+        """,
+        first_seed=87,
+    ),
+    Mutation(
+        "publish a message of the outbox as a message, too",
+        "cdcd.outbox.outbox_events",
+        """
+                     if found is not None and self._publish(found):
+        -                return
+        +                pass
+        """,
+    ),
+    Mutation(
+        "forget the headers of an event without a payload",
+        "cdcd.outbox.outbox_events",
+        """
+        -        if headers:
+        +        if headers and payload is not None:
+        """,
+    ),
+    # Debezium's events, and flat rows
+    Mutation(
+        "say of each transaction that it comes after the first one",
+        "cdcd.debezium.event_encoder",
+        """
+         def commit(self, end_lsn: i64) -> None:
+        -        self._last_commit = end_lsn
+        +        self._last_commit = self._last_commit or end_lsn
+        """,
+    ),
+    Mutation(
+        "write the fields of flat rows with the transaction before",
+        "cdcd.debezium.added_fields",
+        """
+        -        if self._version != form.version:
+        +        if self._version < 0:
+        """,
+    ),
+    Mutation(
+        "count a tombstone that is replayed as an event",
+        "cdcd.sink.parking.state",
+        """
+        -            batch.rows = events
+        +            batch.rows = len(chunk.events)
+        """,
+        first_seed=300,
+    ),
+    # JSON
+    Mutation(
+        "write each event in JSON with the columns that the first one had",
+        "cdcd.json_events.json_records",
+        """
+        -        if form is None or fingerprint != self._last:
+        +        if form is None:
+        """,
+        damages_frames=True,
+    ),
     # columns that are masked
     Mutation(
         "let the spool keep values that are to be masked",

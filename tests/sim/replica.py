@@ -22,7 +22,7 @@ from sim.fake_kafka import FakeKafkaCluster, FakeProducer
 from sim.fake_postgres import Link, Walsender
 from sim.fake_registry import SimRegistryIds
 from sim.snapshots import SimNewTableScan, SimSnapshotExport, seen_now
-from sim.sql import FORGED_REQUESTS, POISON, REQUESTS
+from sim.sql import FORGED_REQUESTS, OUTBOX, POISON, REQUESTS
 from sim.table_comparison import SimTableComparison
 
 from cdcd.config.settings import Settings, SourceSettings
@@ -72,6 +72,8 @@ if TYPE_CHECKING:
 
 
 DATABASE_OID = 16_384
+_DATABASE = "SELECT pg_catalog.current_database()"
+"""What Debezium's events have the name of the database from."""
 INDEX_BYTES = 256 << 10
 """What the spool may take besides frames, however small its memory is."""
 
@@ -230,7 +232,7 @@ class SimSession:
         text = str(query)
         if "synchronous_standby_names" in text:
             return [("cdcd" if self.server.synchronous else "", "cdcd")]
-        return [("sim",)] if "current_user" in text else []
+        return [("sim",)] if "current_user" in text or text == _DATABASE else []
 
     def lock_timeout(self, seconds: float) -> AbstractContextManager[None]:
         self.check()
@@ -308,8 +310,8 @@ class SimCatalog:
         return {oid: _TYPES[oid] for oid in oids}
 
     def primary_key(self, relation_oid: int) -> tuple[str, ...]:
-        if relation_oid in {REQUESTS.oid, FORGED_REQUESTS.oid}:
-            return REQUESTS.key
+        if relation_oid in {REQUESTS.oid, FORGED_REQUESTS.oid, OUTBOX.oid}:
+            return ("id",)
         return self._session.server.tables[relation_oid].key
 
     identity_index = primary_key

@@ -8,7 +8,8 @@ makes the rest permanent. It knows nothing of WAL records, blocks or resending.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
@@ -38,6 +39,12 @@ REQUESTS = Table(16_008, "cdcd", "requests", "d", ("id",), (("id", INT4), *_REQU
 """The table of requests. It is published, but its rows are no events."""
 FORGED_REQUESTS = Table(16_009, "cdcd", "requests", "d", ("id",), (("id", INT4), *_REQUEST))
 """The table of that name that a stranger has made, in worlds where nobody may ask."""
+
+_EVENT = tuple((name, TEXT) for name in ("aggregatetype", "aggregateid", "type", "payload"))
+OUTBOX = Table(16_010, "public", "outbox", "d", ("id",), (("id", INT4), *_EVENT))
+"""The outbox, in worlds that have one. It is published, but no topic has its rows."""
+OUTBOX_TOPICS = "outbox."
+"""What the names of the topics of aggregates begin with, behind the prefix."""
 
 Row = dict[str, Any]
 
@@ -89,6 +96,11 @@ class Event:
     columns_of_key: tuple[str, ...] | None = None
     """The key of the table then; None for what is of no table."""
 
+    @property
+    def is_told(self) -> bool:
+        """It is an event of the outbox: `after` has its key, its value and its headers."""
+        return self.table[1].startswith(OUTBOX_TOPICS)
+
 
 @dataclass
 class Rekeyed:
@@ -112,6 +124,12 @@ class Committed:
     """Since 1970 UTC; 0: not known."""
     origin: str | None
     events: list[Event]
+
+    def numbered(self) -> Iterator[tuple[int, Event]]:
+        """Each event with its number. Those of the outbox have numbers of their own, behind the others'."""
+        told = [event for event in self.events if event.is_told]
+        yield from enumerate(event for event in self.events if not event.is_told)
+        yield from enumerate(told, 1 << 20)
 
 
 @dataclass
@@ -179,6 +197,9 @@ class Database:
         """In the order of commits."""
         self.stops: list[Asked] = []
         """Requests to stop the snapshot of a table, in the order of commits."""
+        self.outbox_share = 0.0
+        """Of the writes: they are events in the outbox."""
+        self.outbox_rng = Random(0)
         self.key_share = 0.0
         """Of the ALTER TABLEs: they give a table another primary key, too."""
         self.identity_share = 0.0
@@ -433,6 +454,9 @@ class Session:
     def write(self) -> None:
         """Change a row, truncate a table, or emit a message."""
         rng = self._rng
+        if self._db.outbox_share and self._db.outbox_rng.random() < self._db.outbox_share:
+            self._tell()
+            return
         if rng.random() < 0.06:
             self._message()
             return
@@ -550,6 +574,34 @@ class Session:
         lsn = self._log(Change("M", prefix="p", content=content))
         row = {"transactional": True, "prefix": "p", "content": content}
         self._levels[-1].events.append(Event(("", "messages"), "m", lsn, None, None, row))
+
+    def _tell(self) -> None:
+        """Write an event: as a row, which may go again at once, or as a message. Or remove a row, which is no event."""
+        rng = self._db.outbox_rng
+        if rng.random() < 0.2:
+            self._forget({"id": rng.randint(1, 1_000), **{name: None for name, _ in OUTBOX.columns[1:]}})
+            return
+        self._db.number += 1
+        row: Row = {"id": self._db.number, "aggregatetype": rng.choice(["Order", "Line item"])}
+        row |= {"aggregateid": str(rng.randint(1, 4)), "type": "Told", "payload": f"payload {self._db.number}"}
+        if rng.random() < 0.1:
+            row["payload"] = None
+        if rng.random() < 0.4:
+            lsn = self._log(Change("M", prefix="outbox", content=json.dumps(row).encode()))
+        else:
+            lsn = self._log(Change("I", (OUTBOX,), new=_tuple(OUTBOX, row)))
+            if rng.random() < 0.5:
+                self._forget(row)
+        topic = OUTBOX_TOPICS + row["aggregatetype"].replace(" ", "-20")
+        payload = None if row["payload"] is None else row["payload"].encode()
+        after = {"key": row["aggregateid"].encode(), "value": payload}
+        after["headers"] = {"id": str(row["id"]).encode(), "type": b"Told"}
+        self._levels[-1].events.append(Event(("", topic), "m", lsn, None, None, after))
+
+    def _forget(self, row: Row) -> None:
+        """Delete a row of the outbox."""
+        shown, old_kind, _ = _old(OUTBOX, row)
+        self._log(Change("D", (OUTBOX,), old_kind, _tuple(OUTBOX, shown)))
 
     def _row(self, table: Table) -> Row:
         self._db.number += 1

@@ -25,6 +25,8 @@ from sim.fake_disk import Disk
 from sim.fake_kafka import Entry, FakeBroker, Transaction
 from sim.fake_postgres import TIMEOUT_S, Link, Server, ServerCopy, Table
 from sim.fake_registry import SimRegistry
+from sim.formats import ROW, settings_with
+from sim.formats import choice as format_choice
 from sim.headers_checker import choice
 from sim.heaps import Files
 from sim.pauses import Pauses
@@ -33,7 +35,7 @@ from sim.snapshots import SimSnapshot
 from sim.sql import POISON, TABLES, Database
 from sim.stops import Stops
 
-from cdcd.config.settings import Settings, SinkSettings, SnapshotSettings, SourceSettings, SpoolSettings
+from cdcd.config.settings import OutboxSettings, Settings, SinkSettings, SnapshotSettings, SourceSettings, SpoolSettings
 from cdcd.errors import FatalError, Fenced, GapError, KafkaUnavailable, PostgresUnavailable, RequestRejected
 
 HEALED_S = 400.0
@@ -58,6 +60,9 @@ WITH_SNAPSHOTS = 0.35
 WITH_REGISTRY = 0.15
 """The share of worlds with a schema registry that is slow, and away at times."""
 
+WITH_OUTBOX = 0.12
+"""The share of worlds with an outbox."""
+
 WITH_STRANGER = 0.2
 """The share of worlds with a table whose topic Kafka refuses."""
 
@@ -71,6 +76,12 @@ class World:
 
     has_registry = 0.0
     """The share of worlds with a schema registry. A scene, which is about something else, has none."""
+
+    has_outbox = False
+    """Whether a scene has an outbox."""
+
+    has_format = ""
+    """The format of events, as `formats.choice` gives it, of a scene."""
 
     loses_topics = 0.3
     """The share of worlds in which Kafka loses topics at last."""
@@ -137,7 +148,21 @@ class World:
         self.settings = self._settings(rng, two_phase=two_phase or (version >= 15 and rng.random() < 0.6))
         with_headers = self.settings.sink.model_copy(update={"headers": choice(seed)})
         self.settings = self.settings.model_copy(update={"sink": with_headers})
-        self.checker = Checker(self.broker, self.database, "p", "s", with_headers.headers)
+        if type(self) is World and Random(f"outbox {seed}").random() < WITH_OUTBOX:
+            self.has_outbox = True
+        if self.has_outbox:
+            # The number in an event's id would count those of the outbox, too.
+            without_headers = self.settings.sink.model_copy(update={"headers": ()})
+            outbox = OutboxSettings(table="public.outbox", message_prefix="outbox")
+            self.settings = self.settings.model_copy(update={"sink": without_headers, "outbox": outbox})
+            self.database.outbox_share = 0.3
+            self.database.outbox_rng = Random(f"outbox of {seed}")
+        self.format = self.has_format if type(self) is not World else format_choice(seed)
+        if self.format:
+            self.settings = settings_with(self.settings, self.format, seed)
+        if self.format == ROW:
+            self.database.truncate_weight = 0
+        self.checker = Checker(self.broker, self.database, self.settings)
         replicas = rng.choice(["a", "ab"])
         self.disks = {name: Disk(rng) for name in replicas}
         self.lives: dict[str, Life | None] = dict.fromkeys(replicas)
@@ -150,7 +175,7 @@ class World:
         self._fault_chance = rng.choice([0.005, 0.02, 0.06])
         self.registry: SimRegistry | None = None
         share = WITH_REGISTRY if type(self) is World else self.has_registry
-        if not has_stranger and Random(f"registry {seed}").random() < share:
+        if not has_stranger and not self.format and Random(f"registry {seed}").random() < share:
             self.registry = SimRegistry(self, Random(f"outages {seed}"))
         self._is_calm = not self._faults and not has_stranger and self.registry is None
         if self._is_calm:
@@ -176,7 +201,8 @@ class World:
         """How long it takes a connection to read the next rows of a snapshot, at most."""
         self.pauses = Pauses(self, seed)
         self.stops = Stops(self, seed)
-        if not two_phase and rng.random() < WITH_SNAPSHOTS:
+        # No row says that a snapshot replaces others.
+        if not two_phase and rng.random() < WITH_SNAPSHOTS and self.format != ROW:
             self._take_snapshots()
 
     def _take_snapshots(self) -> None:
