@@ -398,8 +398,9 @@ class TableSettings(BaseModel):
         None,
         examples=["never"],
         description='Whether the daemon copies the table by itself, in place of snapshot.mode. "never" is for a table '
-        "that is too large. cdcd snapshot copies it all the same, and so does the daemon if the table is replaced "
-        "(tables.on_replaced), and wherever source.on_slot_lost or sink.on_topic_lost takes new snapshots.",
+        "that is too large: where source.on_slot_lost or sink.on_topic_lost would take a new snapshot, the progress "
+        "says instead that the topic lacks rows. cdcd snapshot copies it all the same, and so does the daemon if the "
+        "table is replaced (tables.on_replaced).",
     )
     where: str | None = Field(
         None,

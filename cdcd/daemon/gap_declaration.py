@@ -45,15 +45,17 @@ def declare_gap(
         end = server.wal_lsn
     elif settings.source.on_slot_lost == "repair" and settings.snapshot.mode != "only":
         compared = comparable(settings, kafka, last, tables)
-    parked = publisher.parked
+    parked, forbids = publisher.parked, settings.snapshot_rules().forbids
+    left = {table for table in tables if table not in compared and forbids(*table)}
     log.warning(
         "changes are missing: taking new snapshots of tables, or comparing them with their topics",
         extra={
             "from": format_lsn(begin),
             "to": format_lsn(end),
-            "snapshots": _named([table for table in tables if table not in compared and table not in parked]),
+            "snapshots": _named([each for each in tables if each not in compared | left and each not in parked]),
             "compared": _named([table for table in compared if table not in parked]),
-            "snapshots_after_unpark": _named([table for table in tables if table in parked]),
+            "snapshots_after_unpark": _named([table for table in tables if table in parked and table not in left]),
+            **({"lacking_rows": _named(left)} if left else {}),
         },
     )
     wanted = publisher.declare_gap(begin, end, tables, now, compared)
@@ -72,15 +74,19 @@ def comparable(settings: Settings, kafka: KafkaSession, last: SlotRecord, tables
     """Return those of `tables` (schema, name) that can be compared with their topics.
 
     The others are copied: a table whose topic the slot has not written to, or whose snapshot was not complete or had a
-    condition, and one with events on the parked topic.
+    condition, and one with events on the parked topic. A table that the settings forbid to copy would come whole by a
+    comparison, too, if it was never copied.
     """
-    names = settings.topic_names()
+    names, forbids = settings.topic_names(), settings.snapshot_rules().forbids
     known, incomplete = kafka.publisher.written_tables, {(each.schema, each.table) for each in last.incomplete}
     found = set()
     for table in tables:
         topic = names.topic(*table)
         snapshot = kafka.snapshots.get(topic)
-        is_whole = snapshot is None or (snapshot.state == DONE and not snapshot.where) or bool(snapshot.repair)
+        if snapshot is None:
+            is_whole = not forbids(*table)
+        else:
+            is_whole = (snapshot.state == DONE and not snapshot.where) or bool(snapshot.repair)
         if topic in known and table not in incomplete and is_whole:
             found.add(table)
     return found

@@ -79,7 +79,9 @@ class PublisherSetup:
             sink.event_format,
         )
         places = check.places(known, self._clients.sizes.table_records)
-        publisher = Publisher(producer, topics, source, last, tables, found.snapshots, places)
+        publisher = Publisher(
+            producer, topics, source, last, tables, found.snapshots, places, self._settings.snapshot_rules().forbids
+        )
         lost = check.tables_to_snapshot()
         if not (lost or given_up):
             return publisher, found.snapshots

@@ -133,7 +133,7 @@ def _next(status: Status, now_s: float) -> Iterator[dict[str, str]]:
         )
     for table in status.depths().snapshots_stopped:
         yield _to_do(
-            f"the snapshot of {table} was stopped, so its topic lacks rows",
+            f"the topic of {table} lacks rows: its snapshot was stopped, or [[table]] forbids a new one",
             f"To copy the table, run: cdcd snapshot {shell_word(table)}",
             "snapshot-stopped",
         )

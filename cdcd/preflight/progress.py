@@ -83,7 +83,7 @@ def snapshots(found: Iterable[TableSnapshot]) -> Iterator[Finding]:
             name = qualified_name(each.schema, each.table)
             yield warning(
                 "snapshots",
-                f"The snapshot of {name} was stopped, so its topic lacks rows",
+                f"The topic of {name} lacks rows: its snapshot was stopped, or [[table]] forbids a new one",
                 f"To copy the table, run: cdcd snapshot {shell_word(name)}",
                 code="snapshot-stopped",
             )

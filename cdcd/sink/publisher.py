@@ -10,7 +10,7 @@ and its state. The next one starts from the progress that `read_committed` shows
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
@@ -67,10 +67,12 @@ class Publisher:
         tables: ParkedTables | None = None,
         snapshots: Mapping[str, TableSnapshot] | None = None,
         places: TableRecordPlaces | None = None,
+        forbids_copy: Callable[[str, str], bool] = lambda _, __: False,
     ) -> None:
         """`last` is the slot record to go on from, None before the first; `tables` says which tables are parked or
         deferred from there on, None: as in `last`. `snapshots`: how far the snapshot of each table is, by topic.
-        `places`: where the table records before lie.
+        `places`: where the table records before lie. `forbids_copy`: whether a table (schema and name) gets a new
+        snapshot only if a person asks for it, whatever its topic lacks.
 
         The producer has started. Raises as TopicAdmin does.
         """
@@ -88,6 +90,7 @@ class Publisher:
         self._parked = tables or ParkedTables(topics, source.slot, last)
         self._places = places or TableRecordPlaces()
         self._keys = TableKeys(snapshots or {}, self._places.topics.values())
+        self._forbids_copy = forbids_copy
         self._snapshots_paused = last is not None and last.snapshots_paused
 
     @property
@@ -420,8 +423,14 @@ class Publisher:
         return self._keys.kept(replace(wanted, repair=repair))
 
     def _wanted_again(self, table: Table, repair: str = "") -> TableSnapshot:
-        """As `_wanted_snapshot`, but no person asks: a snapshot that a person has stopped stays so."""
-        return self._keys.stopped(self._topics.names.topic(*table)) or self._wanted_snapshot(table, repair)
+        """As `_wanted_snapshot`, but no person asks: a snapshot that a person has stopped stays so.
+
+        That of a table that the settings forbid to copy is stopped, so that readers see that its topic lacks rows.
+        """
+        topic = self._topics.names.topic(*table)
+        if not repair and self._forbids_copy(*table):
+            return self._keys.stop(wanted_snapshot(self._source.slot, topic, *table))
+        return self._keys.stopped(topic) or self._wanted_snapshot(table, repair)
 
     def _record_request(self, transaction: KafkaTransaction, record: TableSnapshot) -> None:
         """Record that a table needs a new snapshot, or that it was stopped. A request alone makes no topic."""

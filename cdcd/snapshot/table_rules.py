@@ -47,6 +47,10 @@ class SnapshotRules:
         found = (each.is_taken for each in self._of(schema, table) if each.is_taken is not None)
         return next(found, self._takes_others)
 
+    def forbids(self, schema: str, table: str) -> bool:
+        """Whether a rule says that a table is not copied: not after a gap, either."""
+        return not self.takes(schema, table) and any(each.is_taken is False for each in self._of(schema, table))
+
     @property
     def takes_any(self) -> bool:
         """Whether a table may get a snapshot by itself."""

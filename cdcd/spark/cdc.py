@@ -148,7 +148,7 @@ class Cdc:
             raise GapError(
                 f"the snapshot of {name} stands at {format_lsn(snapshot.lsn)}: its topic does not have all rows of "
                 f"{format_lsn(lsn)}",
-                "Somebody has stopped it. To begin it again, run cdcd snapshot with the table"
+                "It was stopped, or [[table]] forbids a new one. To begin it again, run cdcd snapshot with the table"
                 if snapshot.stopped
                 else "Ask for a later LSN, when the snapshot is done",
                 code="cut-incomplete",

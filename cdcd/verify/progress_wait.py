@@ -173,7 +173,7 @@ def _unfinished(table: TableSnapshot) -> RequestRejected:
     name = qualified_name(table.schema, table.table)
     if table.state == STOPPED:
         return RequestRejected(
-            f"the topic of {name} is not complete: somebody has stopped its snapshot",
+            f"the topic of {name} is not complete: its snapshot was stopped, or [[table]] forbids a new one",
             f"Run: cdcd snapshot {shell_word(name)}; or leave the table out",
             code="snapshot-stopped",
         )

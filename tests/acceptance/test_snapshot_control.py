@@ -152,6 +152,41 @@ def test_a_table_is_copied_as_its_entry_says_and_a_broken_condition_is_its_own_t
     assert daemon.stop() == 0
 
 
+@pytest.mark.whole
+@pytest.mark.postgres_versions("newest")
+@pytest.mark.parametrize("reaction", ["resnapshot", "repair"])
+def test_a_table_that_is_never_copied_is_not_copied_after_a_gap_and_readers_can_tell(
+    stream: StreamFixture, reaction: str
+) -> None:
+    for name in ("large", "small"):
+        stream.sql(f"CREATE TABLE {name} (id int PRIMARY KEY)", f"INSERT INTO {name} SELECT generate_series(1, 10)")
+    daemon = stream.daemon(
+        source={"on_slot_lost": reaction},
+        sink={"on_topic_lost": "resnapshot"},
+        snapshot={"mode": "initial"},
+        table=[{"match": "public.large", "snapshot": "never"}],
+    )
+    daemon.start().wait_for_log("the snapshot is complete")
+    stream.sql("INSERT INTO large VALUES (11)", "INSERT INTO small VALUES (11)")
+    daemon.wait_until_confirmed()
+    assert daemon.stop() == 0
+    stream.sql(f"SELECT pg_drop_replication_slot('{stream.slot}')", "INSERT INTO small VALUES (12)")
+    daemon.start().wait_for_log('lacking_rows="1 (public.large)"')
+    small = stream.topics.by_table()["public", "small"]
+    ids = lambda: {e.value["after"]["id"] for e in stream.events() if e.topic == small and e.value["after"]}  # noqa: E731
+    eventually(lambda: 12 in ids(), "the row of the gap", 40)
+    daemon.kill()
+    daemon.start().wait_until_streaming()
+    stream.sql("INSERT INTO large VALUES (12)")
+    daemon.wait_until_confirmed()
+    assert "snapshot-stopped" in cdcd(daemon, "check")
+    assert "snapshot-stopped" in cdcd(daemon, "verify", "public.large", code=1)
+    topic = stream.topics.by_table()["public", "large"]
+    assert sorted(event.value["after"]["id"] for event in stream.events() if event.topic == topic) == [11, 12]
+    assert "done public.large" in cdcd(daemon, "snapshot", "public.large")
+    assert daemon.stop() == 0
+
+
 def copied_of(daemon: Daemon, name: str) -> int:
     """The rows of a table that Kafka has from a snapshot, since the daemon started."""
     return int(metric(daemon, rf'cdcd_rows_total\{{op="r",relation="public\.{name}"\}}'))

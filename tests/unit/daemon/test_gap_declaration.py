@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from cdcd.config.settings import Settings, SinkSettings, SnapshotSettings, SourceSettings
+from cdcd.config.settings import Settings, SinkSettings, SnapshotSettings, SourceSettings, TableSettings
 from cdcd.daemon.gap_declaration import _named, declare_gap
 from cdcd.daemon.kafka_session import KafkaSession
 from cdcd.progress.continuity import Server
@@ -45,12 +45,18 @@ class PlayedPublisher:
 
 
 def declared(
-    on_slot_lost: str, last: SlotRecord | None = LAST, confirmed_lsn: int = 0x900, mode: str = "initial"
+    on_slot_lost: str,
+    last: SlotRecord | None = LAST,
+    confirmed_lsn: int = 0x900,
+    mode: str = "initial",
+    never: str = "",
 ) -> tuple[int, int, Collection[Any], KafkaSession]:
     publisher = PlayedPublisher(last)
     source = SourceSettings(dsn="d", slot="s").model_copy(update={"on_slot_lost": on_slot_lost})
     snapshot = SnapshotSettings().model_copy(update={"mode": mode})
-    settings = Settings(source=source, snapshot=snapshot, sink=SinkSettings(bootstrap_servers="b", prefix="p"))
+    entries = (TableSettings(match=never, snapshot="never"),) if never else ()
+    sink = SinkSettings(bootstrap_servers="b", prefix="p")
+    settings = Settings(source=source, snapshot=snapshot, sink=sink, table=entries)
     kafka = KafkaSession(
         cast("Any", publisher), cast("Any", None), {each.topic: each for each in SNAPSHOTS}, False, 0, (), [], "c"
     )
@@ -64,6 +70,15 @@ def test_a_table_is_compared_if_its_topic_was_complete() -> None:
     begin, end, compared, made = declared("repair")
     assert (begin, end, made.begins_at) == (0x500, 0x900, 0x900)
     assert compared == {("public", name) for name in ("done", "unknown", "compared")}
+
+
+def test_a_table_that_is_never_copied_is_compared_only_if_its_topic_has_all_rows(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert declared("repair", never="public.*")[2] == {("public", name) for name in ("done", "compared")}
+    [record] = caplog.records
+    assert record.__dict__["lacking_rows"] == "4 (public.deferred, public.running, public.unknown, public.without)"
+    assert (record.__dict__["snapshots"], record.__dict__["snapshots_after_unpark"]) == ("0", "0")
 
 
 def test_without_repair_every_table_is_copied() -> None:

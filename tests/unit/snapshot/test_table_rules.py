@@ -15,6 +15,8 @@ def test_the_first_rule_with_a_property_decides_it() -> None:
         ]
     )
     assert not rules.takes("public", "huge")
+    assert rules.forbids("public", "huge")
+    assert not rules.forbids("public", "here")
     assert rules.where("public", "huge") == "id > 1"
     assert rules.where("public", "other") == "true"
     assert rules.order("public", "huge") == -1
@@ -27,6 +29,7 @@ def test_a_rule_may_name_the_only_tables_that_are_copied() -> None:
     assert rules.takes_any
     assert rules.takes("public", "small")
     assert not rules.takes("public", "huge")
+    assert not rules.forbids("public", "huge"), "only an entry for the table forbids a copy after a gap"
     assert not SnapshotRules([SnapshotRule("public.small", order=1)], takes_others=False).takes_any
     assert NO_SNAPSHOT_RULES.takes("public", "huge")
 
