@@ -16,7 +16,7 @@ from mypy_extensions import i64
 
 from cdcd.avro.avro_names import field_names
 from cdcd.avro.codecs.base import Codec
-from cdcd.avro.codecs.text_encoding import EscapingColumn, shown
+from cdcd.avro.codecs.text_encoding import text_of_value
 from cdcd.avro.codecs.varint import write_long, write_text
 from cdcd.errors import BUG_HINT, CdcdError, DecodeError
 from cdcd.pgoutput.tuples import BINARY, NULL, TEXT, TOAST_UNCHANGED, column_at, column_size
@@ -173,8 +173,4 @@ def write_value(field: KeyField, kind: i64, frame: bytes, at: i64, size: i64, ou
 
 def text_of(field: KeyField, kind: i64, frame: bytes, at: i64, size: i64) -> str:
     """PostgreSQL's text of the value, BINARY or TEXT, of `size` bytes at `at`."""
-    if kind == BINARY:
-        return field.codec.render(frame, at, size)
-    codec = field.codec
-    raw = frame[at : at + size]
-    return codec.shown(raw) if isinstance(codec, EscapingColumn) else shown(raw)
+    return text_of_value(field.codec, kind == BINARY, frame, at, size)

@@ -137,16 +137,16 @@ def _record(name: str, fields: Fields) -> dict[str, object]:
 
 def _json(relation: ResolvedRelation, record: dict[str, object]) -> str:
     record = {"type": "record", "name": record["name"], "namespace": namespace(relation.schema, relation.name)} | record
-    return json.dumps(_define_once(record, {}), ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(define_once(record, {}), ensure_ascii=False, separators=(",", ":"))
 
 
-def _define_once(avro_type: object, defined: dict[str, object]) -> object:
+def define_once(avro_type: object, defined: dict[str, object]) -> object:
     """Keep the first definition of each named type, and replace the others by its name, as Avro demands.
 
     Different types may share a name (`a.b`.`c` and `a`.`b.c`). Then the second type gets another name.
     """
     if isinstance(avro_type, list):
-        return [_define_once(branch, defined) for branch in avro_type]
+        return [define_once(branch, defined) for branch in avro_type]
     if not isinstance(avro_type, dict):
         return avro_type
     kind = avro_type.get("type")
@@ -159,10 +159,10 @@ def _define_once(avro_type: object, defined: dict[str, object]) -> object:
         defined[name] = avro_type
         avro_type = avro_type | {"name": name}
         if kind == "record":
-            fields = [field | {"type": _define_once(field["type"], defined)} for field in avro_type["fields"]]
+            fields = [field | {"type": define_once(field["type"], defined)} for field in avro_type["fields"]]
             return avro_type | {"fields": fields}
         return avro_type
-    nested = {part: _define_once(avro_type[part], defined) for part in ("items", "values") if part in avro_type}
+    nested = {part: define_once(avro_type[part], defined) for part in ("items", "values") if part in avro_type}
     if isinstance(kind, (dict, list)):
-        nested["type"] = _define_once(kind, defined)
+        nested["type"] = define_once(kind, defined)
     return avro_type | nested

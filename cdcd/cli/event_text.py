@@ -6,6 +6,7 @@ Before: `reading.decoder` has decoded an event. After: a person reads the text.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any, Final
 
 from cdcd.reading.decoder import plain
@@ -22,6 +23,17 @@ def columns_text(row: Any) -> str:
     if not isinstance(row, dict):
         return "" if row is None else value_text(row)
     return " ".join(f"{word(name)}={value_text(value)}" for name, value in row.items())
+
+
+def without_schema(value: Any) -> Any:
+    """The payload of a value in Connect's JSON with schemas; else the value."""
+    with_schema = isinstance(value, dict) and value.keys() == {"schema", "payload"}
+    return value["payload"] if with_schema and isinstance(value["schema"], dict) else value
+
+
+def header_texts(headers: Iterable[tuple[str, bytes | None]]) -> dict[str, str]:
+    """The headers of a record as text."""
+    return {name: (value or b"").decode(errors="backslashreplace") for name, value in headers}
 
 
 def value_text(value: Any) -> str:

@@ -40,10 +40,10 @@ def check_format(settings: Settings) -> None:
             "Remove debezium.truncates",
             code="format-unsupported",
         )
-    if settings.source.on_slot_lost == "repair":
+    if settings.source.on_slot_lost == "repair" and sink.format != "cdcd":
         raise SettingsError(
-            f'source.on_slot_lost = "repair" has to read the topics, and cdcd does not read sink.format = '
-            f'"{sink.format}" and sink.encoding = "{sink.encoding}" yet',
+            'source.on_slot_lost = "repair" has to read the topics, and cdcd does not compare events of sink.format = '
+            f'"{sink.format}" with tables yet',
             'Set source.on_slot_lost to "stop" or "resnapshot"',
             code="format-unsupported",
         )
@@ -69,15 +69,20 @@ def _check_shared_topics(settings: Settings) -> None:
 _READ_ELSEWHERE: Final = "cdcd tail shows them. Read these topics with a consumer of your own, or a sink connector"
 
 
-def refuse_unread(settings: Settings, what: str, *, reads_json: bool = False, instead: str = _READ_ELSEWHERE) -> None:
+def refuse_unread(settings: Settings, what: str, *, instead: str = _READ_ELSEWHERE) -> None:
     """Raise SettingsError if `what` (a command) would have to read events that cdcd only writes.
 
-    `reads_json`: it reads cdcd's own events in JSON, too. `instead`: what a person can do.
+    `instead`: what a person can do.
     """
-    sink = settings.sink
-    if sink.event_format and not (reads_json and sink.format == "cdcd"):
+    if settings.sink.format != "cdcd":
         raise SettingsError(
-            f'{what} does not read events of sink.format = "{sink.format}" and sink.encoding = "{sink.encoding}" yet',
+            f'{what} does not read events of sink.format = "{settings.sink.format}" yet',
+            instead,
+            code="format-unsupported",
+        )
+    if settings.sink.encoding != "avro" and settings.topic_names().has_shared_topics:
+        raise SettingsError(
+            f"{what} does not tell events in JSON apart whose tables share a topic yet",
             instead,
             code="format-unsupported",
         )
@@ -110,5 +115,6 @@ def debezium_modes(settings: Settings) -> Modes:
         field_names=chosen.field_name_adjustment_mode,
         truncates=chosen.truncates,
         null_as_default=chosen.replace_null_with_default,
+        keeps_lost=chosen.unrepresentable_in_header,
         with_schemas=settings.sink.encoding == "json-schema",
     )

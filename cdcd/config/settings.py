@@ -217,8 +217,8 @@ class SourceSettings(Section):
         "Kafka has lost the slot's progress. "
         '"stop" reports it and ends the daemon. "resnapshot" creates a new slot if it is gone, '
         "records the gap on {prefix}.progress, and takes a new snapshot of all tables. "
-        '"repair" compares each table with its topic instead, and publishes only what differs; it reads "cdcd" in '
-        '"avro" alone (sink.format). A table that cannot be repaired row by row gets a new snapshot all the same (cdcd '
+        '"repair" compares each table with its topic instead, and publishes only what differs; it reads sink.format = '
+        '"cdcd" alone. A table that cannot be repaired row by row gets a new snapshot all the same (cdcd '
         "help servers lists the cases), and so do all tables if the "
         "progress is lost. A parked table waits for cdcd unpark, and then gets one.",
     )
@@ -579,6 +579,12 @@ class DebeziumSettings(Section):
         "unless its replace.null.with.default is false, that of Avro unless its ignore.default.for.nullables is true. "
         "A consumer then cannot tell the two apart.",
     )
+    unrepresentable_in_header: bool = Field(
+        False,
+        description="Give an event the header __cdcd.unrepresentable if Debezium's types cannot hold a value of it, or "
+        "if it has a column that events do not have: PostgreSQL's text of these values, as JSON. cdcd check names such "
+        "columns.",
+    )
 
 
 class RowSettings(Section):
@@ -684,8 +690,7 @@ class SinkSettings(Section):
     encoding: Literal["avro", "json", "json-schema"] = Field(
         "avro",
         description='How events are encoded. "json-schema" puts a schema into every key and value, as Kafka Connect '
-        'wants it. "debezium" and "row" in "avro" need avro.registry_url. cdcd verify and cdcd spark read "cdcd" in '
-        '"avro" alone.',
+        'wants it. "debezium" and "row" in "avro" need avro.registry_url. cdcd spark reads "cdcd" in "avro" alone.',
     )
 
     bootstrap_servers: str = Field(

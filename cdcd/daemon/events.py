@@ -78,6 +78,13 @@ def surround(
     return events
 
 
+def shown_format(settings: Settings, session: Session) -> EventFormat:
+    """The format of events that are only shown: no schema goes to a registry."""
+    own = partial(AvroFormat, settings.avro.numeric, session.encoding, None, None, frozenset())
+    events = make_format(settings, session, None, None, own, SchemaStores())
+    return surround(events, settings, session.encoding, None)
+
+
 def batch_builder(settings: Settings) -> Callable[[], BatchBuilder]:
     """Makes what gathers the records of a stream, or those of its snapshots."""
     names = settings.topic_names()

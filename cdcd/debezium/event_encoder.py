@@ -12,6 +12,7 @@ from mypy_extensions import i64
 
 from cdcd.debezium.event_writer import EventWriter
 from cdcd.debezium.field_writer import fields_of
+from cdcd.debezium.lost_values import LostValues
 from cdcd.debezium.message_encoder import MessageEncoder
 from cdcd.debezium.row_encoder import RowEncoder
 from cdcd.debezium.values.lookup import ValueLookup
@@ -40,7 +41,8 @@ class EventEncoder(ChangeConsumer):
     def open_relation(self, relation: ResolvedRelation) -> RowEncoder:
         writer = self._writer
         fields = fields_of(relation, self._lookup, writer.modes, is_avro=writer.is_avro)
-        return RowEncoder(writer, relation, fields)
+        lost = LostValues(relation, self._lookup.options, writer.modes.placeholder) if writer.modes.keeps_lost else None
+        return RowEncoder(writer, relation, fields, lost)
 
     def begin(self, commit_lsn: i64, commit_ts: i64, xid: i64) -> None:
         self._commit_ts = commit_ts

@@ -20,6 +20,7 @@ from cdcd.debezium.debezium_names import adjusted_field
 from cdcd.debezium.event_writer import EventWriter
 from cdcd.debezium.field_writer import Field
 from cdcd.debezium.key_encoder import KeyEncoder
+from cdcd.debezium.lost_values import LostValues
 from cdcd.debezium.relation_schemas import relation_schemas
 from cdcd.pgoutput.messages import DELETE, KEY, TRUNCATE
 from cdcd.pgoutput.tuples import BINARY, NULL, TEXT, column_at
@@ -47,11 +48,14 @@ _KEPT_BYTES: Final = 1_048_576
 class RowEncoder(RelationChanges):
     """Encodes the changes of one relation in one version."""
 
-    def __init__(self, writer: EventWriter, relation: ResolvedRelation, fields: list[Field]) -> None:
+    def __init__(
+        self, writer: EventWriter, relation: ResolvedRelation, fields: list[Field], lost: LostValues | None
+    ) -> None:
+        """`lost`: keeps what an event does not have; None: nobody wants it."""
         self._writer = writer
+        self._lost = lost
         self._relation = relation
         self._fields = fields
-        self._first: Field | None = fields[0] if fields else None
         self._checks = TupleChecks(relation)
         self._key = KeyEncoder(writer, relation, fields)
         self._table: i64 = -1
@@ -162,11 +166,13 @@ class RowEncoder(RelationChanges):
             self._announce()
         out = self._writer.value
         out.truncate(0)
+        if self._lost is not None:
+            self._lost.clear()
         out.write(self._head_without_old)
         out.write(self._empty)
         size: i64 = len(row)
         begin = at
-        field = self._first
+        field = self._fields[0] if self._fields else None
         while field is not None:
             if size < at + 4:
                 raise self._checks.malformed_row(row, f"is cut off at {at}")
@@ -183,8 +189,10 @@ class RowEncoder(RelationChanges):
                     out.write(field.null)
                 else:
                     is_held = field.write(i64(kinds[field.index]), row, at, length, out)
-                    if not is_held and field.is_required:
-                        self._relax(field)
+                    if not is_held:
+                        self._lose(field, True, i64(kinds[field.index]), row, at, length)
+            elif self._lost is not None and length >= 0:
+                self._lost.add(field.index, True, i64(kinds[field.index]), row, at, length)
             if length > 0:
                 at += length
             field = field.next_field
@@ -215,18 +223,20 @@ class RowEncoder(RelationChanges):
     def _write_images(self, frame: bytes, before: i64, old: i64, new: i64) -> None:
         out = self._writer.value
         out.truncate(0)
+        if self._lost is not None:
+            self._lost.clear()
         if self._rows is not None:
             out.write(self._head)
-            self._row(frame, before if new == 0 else new, old)
+            self._row(frame, before if new == 0 else new, old, new != 0)
             return
         if before == 0:
             out.write(self._head_without_old)
         else:
             out.write(self._head)
-            self._row(frame, before, 0)
+            self._row(frame, before, 0, False)
             out.write(self._writer.form.after if new != 0 else self._writer.form.no_after)
         if new != 0:
-            self._row(frame, new, old)
+            self._row(frame, new, old, True)
 
     def _key_of(self, frame: bytes, at: i64, old: i64) -> bytes | None:
         return self._key.encode(frame, at, old) if self._key.has_key else None
@@ -260,6 +270,8 @@ class RowEncoder(RelationChanges):
             writer.records.add_large(self._table, op, key, LargeValue(out))
         else:
             writer.records.add(self._table, op, key, out.getvalue())
+        if self._lost is not None:
+            self._lost.give_to(writer.records, self._table)
         return True
 
     def _finish_change(self, op: i64, key: bytes | None, lsn: i64, header: str, other_key: bytes | None) -> None:
@@ -269,12 +281,12 @@ class RowEncoder(RelationChanges):
 
     # Tuples
 
-    def _row(self, frame: bytes, at: i64, old: i64) -> None:
+    def _row(self, frame: bytes, at: i64, old: i64, is_new: bool) -> None:
         """Append the row of the checked tuple at `at`. Values that PostgreSQL left out may be in the tuple at `old`."""
         out = self._writer.value
         out.write(self._empty)
         is_whole = frame[at - 1] != KEY  # else all columns but those of the key are null
-        field = self._first
+        field = self._fields[0] if self._fields else None
         at += 2
         while field is not None:
             kind: i64 = frame[at]
@@ -284,8 +296,10 @@ class RowEncoder(RelationChanges):
                 at += 4
                 if field.is_shown:
                     is_held = field.write(kind, frame, at, size, out)
-                    if not is_held and field.is_required:
-                        self._relax(field)
+                    if not is_held:
+                        self._lose(field, is_new, kind, frame, at, size)
+                elif self._lost is not None:
+                    self._lost.add(field.index, is_new, kind, frame, at, size)
                 at += size
             elif field.is_shown:
                 if kind == NULL:
@@ -294,6 +308,8 @@ class RowEncoder(RelationChanges):
                     out.write(field.null)
                 else:
                     self._write_unchanged(frame, field, old)
+            elif self._lost is not None and kind != NULL:
+                self._lost.add_unchanged(field.index, frame, old)
             field = field.next_field
         out.write(self._writer.form.row_end)
 
@@ -310,8 +326,17 @@ class RowEncoder(RelationChanges):
         out = self._writer.value
         at = column_at(frame, old, field.index) if old != 0 else 0
         if at != 0 and (frame[at] == BINARY or frame[at] == TEXT):
-            is_held = field.write(i64(frame[at]), frame, at + 5, i64(read_i32_be(frame, at + 1)), out)
-            if not is_held and field.is_required:
-                self._relax(field)
+            size = i64(read_i32_be(frame, at + 1))
+            if not field.write(i64(frame[at]), frame, at + 5, size, out):
+                self._lose(field, True, i64(frame[at]), frame, at + 5, size)
         else:
             out.write(field.unchanged)
+            if self._lost is not None and not field.value.placeholder:
+                self._lost.add_unchanged(field.index, frame, 0)
+
+    def _lose(self, field: Field, is_new: bool, kind: i64, frame: bytes, at: i64, size: i64) -> None:
+        """Connect's type cannot hold a value: BINARY or TEXT, of `size` bytes at `at`."""
+        if field.is_required:
+            self._relax(field)
+        if self._lost is not None:
+            self._lost.add(field.index, is_new, kind, frame, at, size)

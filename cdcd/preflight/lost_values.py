@@ -44,11 +44,16 @@ def judge(
     if lost:
         more = f", and {len(lost) - COLUMNS_SHOWN} more" if len(lost) > COLUMNS_SHOWN else ""
         better = f"These settings lose fewer: {', '.join(cures)}. " if cures else ""
+        kept = (
+            "The header __cdcd.unrepresentable has the text of what is null"
+            if modes.keeps_lost
+            else "With debezium.unrepresentable_in_header = true a header has the text of what is null"
+        )
         yield warning(
             ABOUT,
             f"Debezium's types cannot hold some values of {plural(len(lost), 'column')}: "
             f"{', '.join(lost[:COLUMNS_SHOWN])}{more}",
-            f'{better}sink.format = "cdcd" loses none',
+            f'{better}{kept}. sink.format = "cdcd" loses none',
             code="values-lost",
         )
 

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias
 
 from cdcd.avro import single_object
 from cdcd.avro.schema_bounds import checked_schema
-from cdcd.errors import DecodeError
+from cdcd.errors import DecodeError, SettingsError
 
 SchemaId: TypeAlias = "str | int"
 """A fingerprint (16 hex digits), or an id of a registry."""
@@ -79,6 +79,20 @@ class EventDecoder:
         """
         decoded = self.decode_avro(data)
         return _json_or_text(data) if decoded is None else decoded[1]
+
+    def decode_payload(self, data: bytes) -> Any:
+        """As `decode`, for what others chose, and cdcd passed on as it was: it is Avro only if a registry says so.
+
+        It may begin with the bytes of either form, and be neither.
+        """
+        header = schema_id(data)
+        if header is not None and isinstance(header[0], int):
+            try:
+                decoded = self.decode_avro(data)
+            except (DecodeError, SettingsError):
+                return _json_or_text(data)
+            return None if decoded is None else decoded[1]
+        return _json_or_text(data)
 
     def decode_avro(self, data: bytes) -> tuple[SchemaId, Any] | None:
         """The id of the schema, and the value, as `decode`; None if `data` is not Avro."""

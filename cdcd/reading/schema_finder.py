@@ -6,6 +6,7 @@ Before: `decoder` has read the id of a schema from a record. After: `decoder` pa
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from cdcd.avro.schema_bounds import published_schema
@@ -38,17 +39,24 @@ class SchemaFinder:
         topic: str,
         registry: Mapping[str, Any] | None,
         clock: Callable[[], float] = monotonic_s,
+        known: Mapping[SchemaId, str] = MappingProxyType({}),
     ) -> None:
-        """`config`: the Kafka client's properties. `topic`: the schemas topic. `registry`: its client's properties."""
+        """`config`: the Kafka client's properties. `topic`: the schemas topic. `registry`: its client's properties.
+
+        `known`: texts that are nowhere else.
+        """
         self._config = config
         self._topic = topic
         self._registry = registry
         self._clock = clock
+        self._known = known
         self._texts: dict[SchemaId, str] = {}
         self._characters = 0
 
     def find(self, identifier: SchemaId) -> str:
         """The JSON text of a schema. Raises DecodeError if it is not found, SettingsError if `registry` is missing."""
+        if identifier in self._known:
+            return self._known[identifier]
         if identifier not in self._texts:
             if isinstance(identifier, int):
                 self._keep(identifier, self._from_registry(identifier))

@@ -27,7 +27,7 @@ from typing import Final
 from cdcd.config.settings import Settings
 from cdcd.errors import RequestRejected, TextUnconvertible
 from cdcd.lsn import format_lsn
-from cdcd.progress.records import kafka_topic
+from cdcd.reading.json_translator import JsonTranslator
 from cdcd.reading.schema_finder import SchemaFinder
 from cdcd.reading.table_schemas import TableSchemas, selected_schemas
 from cdcd.sink.kafka.client_config import client_config
@@ -117,9 +117,11 @@ class Comparison:
         sink, url = settings.sink, settings.avro.registry_url
         self._settings = settings
         self._names = settings.topic_names()
+        self._made: dict[str | int, str] = {}
+        """The schemas of events in JSON, which are in no topic and no registry."""
         self._config = client_config(sink.bootstrap_servers, "cdcd-verify", sink.client_properties)
         registry = None if url is None else {"url": url, **settings.avro.registry_config}
-        find = SchemaFinder(self._config, self._names.schemas, registry).find
+        find = SchemaFinder(self._config, self._names.schemas, registry, known=self._made).find
         events = EventReader(find)
         self._hashes = HashComparison(self._config, find, events, settings.avro.numeric, bar)
         self._replay = TopicReplay(self._config, events, bar, waiting_max, batch_rows_max)
@@ -229,23 +231,25 @@ class Comparison:
     def _compare(
         self, server: Checksums, table: ChecksummedTable, schemas: TableSchemas, store: RowStore, folder: Path, lsn: int
     ) -> TableResult:
+        translator = self._translator(schemas)
         try:
-            found = self._hashes.candidates(server, table, schemas.topic, lsn, folder)
+            found = self._hashes.candidates(server, table, schemas.topic, lsn, folder, translator)
         except TextUnconvertible as error:
             raise unconvertible(table) from error
         if found is None:
-            return self._compare_values(server, table, schemas, store, lsn)
+            return self._compare_values(server, table, schemas, store, lsn, translator)
         differences: tuple[Difference, ...] = ()
         if found.keys:
-            topic, columns = kafka_topic(schemas.topic), table.columns
+            topic, columns = schemas.topic, table.columns
             is_few = sum(map(len, found.offsets.values())) <= OFFSETS_MAX
-            if not (is_few and self._replay.replay_at(topic, lsn, columns, store, found.offsets)):
-                self._replay.replay(topic, lsn, columns, store, found.has, _namespace(table, schemas))
+            if not (is_few and self._replay.replay_at(topic, lsn, columns, store, found.offsets, translator)):
+                of_table = _namespace(table, schemas)
+                self._replay.replay(topic, lsn, columns, store, found.has, translator, of_table)
             if store.has_lacked_value:
                 # The event of another key may tell the value: that of the row before its key changed, or the first one
                 # that knows a new column.
                 store.clear()
-                return self._compare_values(server, table, schemas, store, lsn)
+                return self._compare_values(server, table, schemas, store, lsn, translator)
             store.finish()
             differences = tuple(_candidate_differences(server, table, store, found))
         return TableResult(
@@ -264,12 +268,26 @@ class Comparison:
             server.relation(table).has_masked_key,
         )
 
+    def _translator(self, schemas: TableSchemas) -> JsonTranslator | None:
+        """None: the topic has Avro."""
+        self._made.clear()
+        encoding = self._settings.sink.encoding
+        if encoding == "avro":
+            return None
+        note, with_schemas = self._made.__setitem__, encoding == "json-schema"
+        return JsonTranslator(schemas.key, schemas.value, note, with_schemas=with_schemas)
+
     def _compare_values(
-        self, server: Checksums, table: ChecksummedTable, schemas: TableSchemas, store: RowStore, lsn: int
+        self,
+        server: Checksums,
+        table: ChecksummedTable,
+        schemas: TableSchemas,
+        store: RowStore,
+        lsn: int,
+        translator: JsonTranslator | None,
     ) -> TableResult:
-        replayed = self._replay.replay(
-            kafka_topic(schemas.topic), lsn, table.columns, store, of_table=_namespace(table, schemas)
-        )
+        topic, of_table = schemas.topic, _namespace(table, schemas)
+        replayed = self._replay.replay(topic, lsn, table.columns, store, None, translator, of_table)
         # No event may know a column that was added last.
         store.fill(missing_tokens(row_schema(schemas.value), table.columns))
         in_kafka = store.finish()

@@ -21,6 +21,7 @@ from cdcd.avro.avro_names import namespace
 from cdcd.progress.records import kafka_topic
 from cdcd.reading.consumer import BEGINNING, TopicReader
 from cdcd.reading.decoder import SchemaId, schema_id
+from cdcd.reading.json_translator import JsonTranslator
 from cdcd.terminal.progress_bar import ProgressBar
 from cdcd.verify.event_rows import EventReader, row_schema
 from cdcd.verify.postgres_checksums import ChecksummedTable, Checksums
@@ -92,11 +93,18 @@ class HashComparison:
         self._bar = bar
 
     def candidates(
-        self, server: Checksums, table: ChecksummedTable, topic: str, before_lsn: int, folder: Path
+        self,
+        server: Checksums,
+        table: ChecksummedTable,
+        topic: str,
+        before_lsn: int,
+        folder: Path,
+        translator: JsonTranslator | None = None,
     ) -> Candidates | None:
         """What may differ. None if hashes cannot tell: every value has to be compared.
 
         Events that were committed at `before_lsn` or later are passed over. `folder` is empty, and is left empty.
+        `translator`: of a topic with JSON.
         Raises TextUnconvertible, DecodeError, KafkaUnavailable, PostgresUnavailable.
         """
         of_table = table_namespace(topic, table.schema, table.name)
@@ -109,7 +117,7 @@ class HashComparison:
         with TableHashing(server, table, folder, hashed.secret, self._numeric) as rows:
             is_of_table = partial(self._events.is_of, table_namespace=of_table) if of_table else None
             has_rows = partial(self._has_rows, current=rows.schema)
-            events = TopicHashes(of_topic, hashed, before_lsn, has_rows, is_of_table)
+            events = TopicHashes(of_topic, hashed, before_lsn, has_rows, translator, is_of_table)
             read, is_cut = self._read_topic(topic, events, rows)
             while (in_table := rows.result(_WAIT_S)) is None:
                 self._bar.show(f"{table.schema}.{table.name}: {rows.messages:,} rows read")

@@ -15,10 +15,16 @@ from mypy_extensions import i64
 from cdcd.avro.envelope_head import after_long, read_long
 from cdcd.reading.consumer import Message
 from cdcd.reading.decoder import not_an_event
+from cdcd.reading.json_translator import JsonTranslator
 from cdcd.verify.row_hashes import GONE, PLACE_BITS, UNKNOWN, HashFiles, KeyedHash, image_at, schema_size
 
 _DELETE: Final = 0x64
 _TRUNCATE: Final = 0x74
+
+_OTHER_TABLE: Final = 0
+_OTHER_SCHEMA: Final = 1
+_CURRENT: Final = 2
+"""The kinds of events, by their headers: of another table, or of the table, with or without the schema of its rows."""
 
 
 @final
@@ -31,26 +37,27 @@ class TopicHashes:
         hashed: KeyedHash,
         before_lsn: int,
         has_rows_schema: Callable[[bytes], bool],
+        translator: JsonTranslator | None = None,
         is_of_table: Callable[[bytes], bool] | None = None,
     ) -> None:
         """Events that were committed at `before_lsn` or later are passed over.
 
         `has_rows_schema` says of the header of an event whether its schema is the one that the rows of the table have.
+        `translator`: of a topic with JSON.
         `is_of_table`: whether the event is one of the table, for a topic that other tables share.
         """
         self._files = files
         self._hashed = hashed
         self._before_lsn: i64 = before_lsn
         self._has_rows_schema = has_rows_schema
+        self._translator = translator
         self._is_of_table = is_of_table
-        self._known: dict[bytes, tuple[bool, bool]] = {}
-        """By header: whether the event is one of another table, and what `has_rows_schema` has answered."""
-        self._is_others = False
-        """The last header is one of another table."""
+        self._known: dict[bytes, int] = {}
+        """The kinds of the headers that have come."""
         self._header = b""
         """The header of the last event; empty before the first."""
-        self._is_current = False
-        """What is known of it."""
+        self._kind: i64 = _OTHER_SCHEMA
+        """That of the last header."""
         self._key_header = b""
         """The header of the last key, which `key_headers` has under `_key_partition`."""
         self._key_partition = -1
@@ -84,7 +91,11 @@ class TopicHashes:
                 assert isinstance(value, bytes)
                 assert key is None or isinstance(key, bytes)
                 try:
-                    self.add(key, value, partition, offset)
+                    if self._translator is None:
+                        self.add(key, value, partition, offset)
+                    else:
+                        of_row = None if key is None else self._translator.key(key)
+                        self.add(of_row, self._translator.event(value), partition, offset)
                 except IndexError:
                     raise not_an_event(value) from None
             if offset + 1 >= end:
@@ -94,7 +105,7 @@ class TopicHashes:
         """Take an event. Returns whether it counts. Raises IndexError if it is cut off, DecodeError if it is none."""
         if not self._header or not value.startswith(self._header):
             self._begin_schema(value)
-        if self._is_others:
+        if self._kind == _OTHER_TABLE:
             return False
         size: i64 = len(self._header)
         op: i64 = value[size + 1]
@@ -117,7 +128,7 @@ class TopicHashes:
         row: i64 = UNKNOWN
         if op == _DELETE:
             row = GONE
-        elif self._is_current:
+        elif self._kind == _CURRENT:
             at = image_at(value, after_long(value, size + 2), self._is_of_table is not None)
             if at != 0:
                 row = self._hashed.row(value, at)
@@ -129,8 +140,10 @@ class TopicHashes:
         header = value[: schema_size(value)]
         known = self._known.get(header)
         if known is None:
-            is_others = self._is_of_table is not None and not self._is_of_table(header)
-            known = is_others, not is_others and self._has_rows_schema(header)
+            if self._is_of_table is not None and not self._is_of_table(header):
+                known = _OTHER_TABLE
+            else:
+                known = _CURRENT if self._has_rows_schema(header) else _OTHER_SCHEMA
             self._known[header] = known
         self._header = header
-        self._is_others, self._is_current = known
+        self._kind = known

@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from cdcd.progress.records import kafka_topic
 from cdcd.reading.consumer import BEGINNING, TopicReader
+from cdcd.reading.json_translator import JsonTranslator
 from cdcd.terminal.progress_bar import ProgressBar
 from cdcd.verify.commit_order import CommitOrder
 from cdcd.verify.event_rows import EventReader, RowChange
@@ -65,6 +67,7 @@ class TopicReplay:
         columns: Sequence[str],
         store: RowStore,
         only: Callable[[bytes], bool] | None = None,
+        translator: JsonTranslator | None = None,
         of_table: str = "",
     ) -> ReplayedTopic:
         """Apply every event that was committed before `before_lsn` to the store.
@@ -72,8 +75,9 @@ class TopicReplay:
         `of_table`: only events of the table with this Avro namespace count, because others share the topic.
 
         `columns` are the table's columns, by PostgreSQL's names. `only` says whether the events with a
-        key count; None: all do.
+        key count; None: all do. `translator`: of a topic with JSON.
         """
+        topic = kafka_topic(topic)
         # Read to the present end, with open transactions, which end soon: all commits before the LSN are there.
         bounds = self._bounds(topic)
         ends = {partition: end for partition, (_, end) in bounds.items()}
@@ -94,11 +98,14 @@ class TopicReplay:
                     for message in reader.read(self._batch_rows_max):
                         events += 1
                         partition, value, key = int(message.partition() or 0), message.value(), message.key()
+                        if translator is not None and key is not None:
+                            key = translator.key(bytes(key))
                         is_left_out = only is not None and key is not None and not only(bytes(key))
                         if of_table and value is not None and not is_left_out:
                             is_left_out = not self._events.is_of(bytes(value), of_table)
                         if value is not None and not is_left_out:
-                            change = self._events.change(bytes(value), before_lsn, columns, store.key)
+                            event = bytes(value) if translator is None else translator.event(bytes(value))
+                            change = self._events.change(event, before_lsn, columns, store.key)
                             if change is not None:
                                 order.put(partition, *change)
                                 self._note_key(keys[partition], change[1].op, key)
@@ -115,13 +122,20 @@ class TopicReplay:
         return ReplayedTopic(events, any(first for first, _ in bounds.values()), frozenset().union(*keys.values()))
 
     def replay_at(
-        self, topic: str, before_lsn: int, columns: Sequence[str], store: RowStore, offsets: Mapping[int, list[int]]
+        self,
+        topic: str,
+        before_lsn: int,
+        columns: Sequence[str],
+        store: RowStore,
+        offsets: Mapping[int, list[int]],
+        translator: JsonTranslator | None = None,
     ) -> bool:
         """Apply the events at these offsets (by partition, ascending) to the store, and no others.
 
         They are all events of some keys since the last truncate event. Else as `replay`. Returns False, and applies
         none, if one is not there any more: retention or compaction has removed it meanwhile.
         """
+        topic = kafka_topic(topic)
         order: CommitOrder[RowChange] = CommitOrder(offsets)
         ends: dict[int, int] = {}
 
@@ -141,7 +155,8 @@ class TopicReplay:
                                 # Where offsets belong to no record, a read gets records beyond the one it is for.
                                 if at in left and value is not None:
                                     left.discard(at)
-                                    change = self._events.change(bytes(value), before_lsn, columns, store.key)
+                                    event = bytes(value) if translator is None else translator.event(bytes(value))
+                                    change = self._events.change(event, before_lsn, columns, store.key)
                                     if change is not None:
                                         order.put(partition, *change)
                             self._bar.show(f"{topic}: looking up events")

@@ -256,11 +256,11 @@ def test_what_cannot_read_the_format_refuses_it_in_one_sentence(stream: StreamFi
         daemon.wait_until_confirmed()
         assert daemon.stop() == 0
     topic = f"{stream.prefix}.public.t"
-    for command in (["verify"], ["peek"], ["adopt"]):
+    for command in (["verify"], ["adopt"]):
         said = _cdcd(daemon.config, *command)
         assert said.returncode != 0, command
         assert f"cdcd {command[0]}" in said.stderr
-        assert 'does not read events of sink.format = "debezium" and sink.encoding' in said.stderr
+        assert 'does not read events of sink.format = "debezium" yet' in said.stderr
         assert "[format-unsupported]" in said.stderr
     said = _cdcd(daemon.config, "tail", topic, "--no-follow", "--from-beginning")
     assert f"{topic} insert id=1 (" in said.stdout

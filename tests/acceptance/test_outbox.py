@@ -79,7 +79,9 @@ def test_the_page_and_what_knows_the_outbox(stream: StreamFixture) -> None:
     stream.sql("INSERT INTO outbox (aggregatetype, aggregateid, type) VALUES ('Early', '1', 'before the slot')")
     with stream.daemon(outbox=OUTBOX, snapshot={"mode": "initial"}) as daemon:
         daemon.start().wait_for_log("the snapshot is complete")
+        bytes_of_a_header = json.dumps({"aggregatetype": "Raw", "aggregateid": "\0\0\0\0\7k", "payload": "\0\0\0\0\7v"})
         stream.sql(EVENT, MESSAGE, "SELECT pg_logical_emit_message(true, 'outbox', 'no JSON')")
+        stream.sql(f"SELECT pg_logical_emit_message(true, 'outbox', '{bytes_of_a_header}')")
         daemon.wait_until_confirmed()
         row, said = records(stream, "Order")
         assert (row.key(), row.value()) == (b"42", b'{"total": "99.90"}')
@@ -89,6 +91,10 @@ def test_the_page_and_what_knows_the_outbox(stream: StreamFixture) -> None:
         assert said.headers() == [("id", b"e1"), ("type", b"OrderPlaced")]
         [message] = topics.Topics(stream.broker, stream.prefix).events(f"{stream.prefix}.messages")
         assert message.value["after"]["content"] == b"no JSON"
+        tailed = cdcd(daemon, "tail", f"{stream.prefix}.outbox.*", "--no-follow", "--from-beginning", "--json")
+        shown = {each["topic"]: each for each in map(json.loads, tailed.splitlines())}
+        assert shown[f"{stream.prefix}.outbox.Raw"]["key"] == "\0\0\0\0\7k"
+        assert shown[f"{stream.prefix}.outbox.Order"]["value"] == {"total": 99.90}
         assert "public.orders" in cdcd(daemon, "verify")
         assert "public.outbox is the outbox" in cdcd(daemon, "verify", "public.outbox", code=1)
         stream.sql("ALTER TABLE outbox RENAME payload TO body")

@@ -16,6 +16,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from confluent_kafka import Producer
 from servers.processes import alive, children
 from support import workload
 from support.daemon import Daemon, cdcd, command, environment
@@ -61,7 +62,8 @@ def test_nothing_differs_while_writers_go_on(stream: StreamFixture) -> None:
 
 @pytest.mark.whole
 @pytest.mark.postgres_versions("newest")
-def test_values_of_every_type_are_equal(stream: StreamFixture) -> None:
+@pytest.mark.parametrize("encoding", ["avro", pytest.param("json", marks=pytest.mark.whole)])
+def test_values_of_every_type_are_equal(stream: StreamFixture, encoding: str) -> None:
     spec = importlib.util.spec_from_file_location("types_oracle", ORACLE)
     assert spec is not None
     assert spec.loader is not None
@@ -73,7 +75,7 @@ def test_values_of_every_type_are_equal(stream: StreamFixture) -> None:
         "CREATE DOMAIN dearer AS price CHECK (VALUE > 1)", "CREATE TYPE address AS (street text, no int, since date)"
     )
     stream.sql("CREATE TYPE nested AS (a address, ns int[])", "CREATE TYPE textrange AS RANGE (subtype = text)")
-    daemon = stream.daemon().start()
+    daemon = stream.daemon(sink={"encoding": encoding}).start()
     daemon.wait_for_log("going on")
     made = 0
     for number, (type_name, cases) in enumerate((oracle.CASES | oracle.EXTENDED).items()):
@@ -147,6 +149,49 @@ def test_a_changed_a_lost_and_an_extra_row_are_named(stream: StreamFixture) -> N
     assert "public.items: 1 changed, 1 missing in Kafka, 2 extra in Kafka (PostgreSQL has 4,999 rows" in said.stdout
     assert "    changed  id=42\n" in said.stdout
     assert "public.same: 100 rows, equal" in said.stdout
+    assert daemon.stop() == 0
+
+
+@pytest.mark.in_turns(2)
+@pytest.mark.parametrize("encoding", ["json", "json-schema"])
+def test_topics_with_json_are_compared_by_the_present_schema_and_repaired(stream: StreamFixture, encoding: str) -> None:
+    stream.sql(
+        "CREATE TABLE t (id int PRIMARY KEY, gone text, n numeric(5,2), became int, body text, p int4range)",
+        "ALTER TABLE t ALTER body SET STORAGE EXTERNAL",
+        "CREATE TABLE bag (n float8, d date)",
+        "ALTER TABLE bag REPLICA IDENTITY FULL",
+    )
+    daemon = stream.daemon(sink={"encoding": encoding}).start()
+    daemon.wait_for_log("going on")
+    stream.sql(
+        "INSERT INTO t SELECT n, 'x', n, n, repeat(md5(n::text), 200), '[1,2]' FROM generate_series(1, 40) n",
+        "UPDATE t SET id = id + 100 WHERE id > 30",
+        "ALTER TABLE t DROP gone, ALTER became TYPE text",
+        "ALTER TABLE t ADD since timestamptz DEFAULT '2026-11-26 10:00Z'",
+        "UPDATE t SET n = -1 WHERE id < 10",
+        "INSERT INTO bag VALUES ('NaN', 'infinity'), ('NaN', 'infinity'), (1e300, '0001-01-01')",
+        "DELETE FROM bag WHERE ctid = (SELECT min(ctid) FROM bag)",
+    )
+    assert [each["equal"] for each in verify(daemon.config)[1]] == [True, True]
+    daemon.wait_until_confirmed()
+    stream.sql("ALTER PUBLICATION cdcd SET (publish = 'truncate')")
+    stream.sql("UPDATE t SET since = 'infinity' WHERE id = 1", "DELETE FROM t WHERE id = 20")
+    daemon.wait_until_confirmed()
+    stream.sql("ALTER PUBLICATION cdcd SET (publish = 'insert, update, delete, truncate')")
+    code, found = verify(daemon.config, "public.t")
+    named = [(each["difference"], each["key"]) for each in found if "difference" in each]
+    assert (code, sorted(named)) == (1, [("changed", {"id": "1"}), ("extra", {"id": "20"})])
+    assert verify(daemon.config, "--repair")[1][-1]["published"] == 1
+    assert verify(daemon.config)[0] == 0
+    stream.sql("TRUNCATE t")
+    assert verify(daemon.config, "public.t")[1][-1]["rows_in_kafka"] == 0
+    assert daemon.stop() == 0
+    topic = f"{stream.prefix}.public.t"
+    producer = Producer({"bootstrap.servers": stream.broker})
+    producer.produce(topic, key=b'{"id":7}', value=b'{"op":"c","op":"d"}')
+    assert producer.flush(30) == 0
+    daemon.start().wait_until_streaming()
+    assert "A record of 19 bytes is not an event of cdcd" in cdcd(daemon, "verify", "public.t", code=1)
     assert daemon.stop() == 0
 
 

@@ -25,9 +25,12 @@ def slot_of(database: Database) -> str:
     return f"s_{database.name}"
 
 
-def settings(database: Database, **source: Any) -> Settings:
-    given = {"dsn": database.dsn, "slot": slot_of(database), "publication": "p", **source}
-    return Settings(source=given, sink={"bootstrap_servers": "nowhere:9092", "prefix": "shop"})
+def settings(
+    database: Database, sink: dict[str, Any] | None = None, more: dict[str, Any] | None = None, **source: Any
+) -> Settings:
+    given: Any = {"dsn": database.dsn, "slot": slot_of(database), "publication": "p", **source}
+    to: Any = {"bootstrap_servers": "nowhere:9092", "prefix": "shop", **(sink or {})}
+    return Settings(source=given, sink=to, **(more or {}))
 
 
 def shown(database: Database, limit: int = 100, **source: Any) -> list[str]:
@@ -85,6 +88,53 @@ def test_nothing_is_consumed_and_the_limit_holds(shop: Database) -> None:
     assert as_json(shop, 3) == first
     assert len(as_json(shop, 100_000)) == 501
     assert shop.execute(state) == before
+
+
+OUTBOX = {"table": "public.outbox", "message_prefix": "o"}
+
+
+@pytest.mark.in_turns(3)
+@pytest.mark.parametrize("encoding", ["json", "json-schema", "avro"])
+def test_every_format_is_shown_in_commit_order_with_the_outbox_and_headers(shop: Database, encoding: str) -> None:
+    shop.execute(
+        "CREATE TABLE outbox (id int PRIMARY KEY, aggregatetype text, aggregateid text, type text, payload bytea)",
+        "ALTER PUBLICATION p ADD TABLE outbox",
+        "INSERT INTO t VALUES (1, 'x', 1.5)",
+        "INSERT INTO outbox VALUES (1, 'Order', '7', 'Placed', '\\xc301000102030405060708')",
+        'SELECT pg_logical_emit_message(true, \'o\', \'{"aggregatetype":"Order","aggregateid":7,"payload":{"a":1}}\')',
+        "DELETE FROM t",
+    )
+    for name, row in (
+        ("cdcd", "id=1 v=x n=1.50 at=null c=null"),
+        ("debezium", "id=1 v=x n=1.50 at=null"),
+        ("row", "id=1 v=x n=1.50 at=null"),
+    ):
+        chosen = {"format": name, "encoding": encoding, "headers": ["op"]}
+        more: dict[str, Any] = {"outbox": OUTBOX, "debezium": {"decimal_handling_mode": "string"}}
+        if encoding == "avro":
+            more["avro"] = {"registry_url": "http://nowhere:8081"}
+        out, lines = io.StringIO(), io.StringIO()
+        peek(settings(shop, chosen, more), 10, as_json=True, out=out)
+        peek(settings(shop, chosen, more), 10, as_json=False, out=lines)
+        events = [json.loads(line) for line in out.getvalue().splitlines()]
+        assert [each["topic"] for each in events] == [
+            "shop.public.t",
+            "shop.outbox.Order",
+            "shop.outbox.Order",
+            "shop.public.t",
+        ]
+        assert [each["headers"]["__op"] for each in events] == ["c", "c", "c", "d"]
+        assert [(each["key"], each["value"]) for each in events[1:3]] == [
+            ("7", "\\xc3\x01\0\x01\x02\x03\x04\x05\x06\x07\x08"),
+            ("7", {"a": 1}),
+        ]
+        assert events[1]["headers"]["type"] == "Placed"
+        assert events[0]["key"] == {"id": 1}
+        words = [line.split(" ", 1)[1] for line in lines.getvalue().splitlines()]
+        assert words[1].startswith("event shop.outbox.Order ")
+        assert words[2] == "event shop.outbox.Order 7 a=1"
+        assert f"insert public.t {row}" in words[0]
+        assert "delete public.t id=1" in words[3]
 
 
 def test_empty_transactions_do_not_hide_what_comes_after_them(shop: Database) -> None:

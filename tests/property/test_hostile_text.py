@@ -7,6 +7,7 @@ import json
 import logging
 import unicodedata
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
 from typing import TextIO, cast
@@ -126,8 +127,10 @@ def test_tail_shows_a_record_that_another_program_has_written(
 
 @given(hostile, hostile, hostile)
 def test_peek_shows_an_event_in_one_line(table: str, column: str, value: str) -> None:
-    peeked = PeekedEvent("public", table, {column: value}, event(column, value))
-    assert_harmless(printed(lambda out: out.write(f"{peeked.as_text()}\n")), 1)
+    peeked = PeekedEvent("public", table, {column: value}, event(column, value), "u")
+    of_outbox = PeekedEvent("", table, value, {column: value}, "c")
+    for each in (peeked, of_outbox, replace(peeked, value={column: value}, is_flat=True)):
+        assert_harmless(printed_lines([each.as_text(table)]), 1)
     shown = printed(lambda out: out.write(f"{peeked.as_json(table)}\n"))
     assert_harmless(shown, 1)
     assert json.loads(shown)["topic"] == table

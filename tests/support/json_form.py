@@ -13,6 +13,7 @@ from librt.strings import BytesWriter
 
 from cdcd.json_events.form_lookup import form_of
 from cdcd.json_events.forms import AvroReader
+from cdcd.reading import json_form_lookup
 
 
 def translated(schema: Any, avro: bytes) -> bytes:
@@ -24,9 +25,17 @@ def translated(schema: Any, avro: bytes) -> bytes:
     return out.getvalue()
 
 
+def read_back(schema: Any, shown: bytes) -> bytes:
+    """The Avro bytes that `cdcd.reading` makes of JSON."""
+    out = BytesWriter()
+    json_form_lookup.form_of(schema, {}, {}).write(json.loads(shown), out)
+    return out.getvalue()
+
+
 def check(schema: Any, avro: bytes, value: Any) -> None:
     """The JSON of these bytes has all of `value`, which fastavro has read from them, in the same order."""
     found = translated(schema, avro)
+    assert read_back(schema, found) == avro
     assert json.dumps(json.loads(found)) == json.dumps(expected(value, schema))
     assert b"\n" not in found  # one event a line, for whoever keeps files of them
 

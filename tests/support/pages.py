@@ -108,6 +108,7 @@ BLOCKS: dict[str, dict[str, Executes]] = {
         '[sink]\nformat = "row"': "unit/manual/test_debezium.py::test_the_settings_of_the_page_are_taken",
         "[avro]": "unit/manual/test_debezium.py::test_the_settings_of_the_page_are_taken",
         '{"id": 7': "unit/manual/test_debezium.py::test_the_rows_of_the_page_are_written",
+        '[{"image": "after"': "unit/manual/test_debezium.py::test_the_header_of_lost_values_is_that_of_the_page",
         "cdcd migrate debezium connector.json --brokers": (
             f"{_MIGRATE}::test_cdcd_check_takes_what_a_connector_was_converted_to"
         ),

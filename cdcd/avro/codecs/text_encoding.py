@@ -63,6 +63,14 @@ def shown(raw: bytes) -> str:
         return raw.replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace")
 
 
+def text_of_value(codec: Codec, is_binary: bool, data: bytes, at: i64, size: i64) -> str:
+    """PostgreSQL's text of the value of `size` bytes at `at`, which came in binary or in text."""
+    if is_binary:
+        return codec.render(data, at, size)
+    raw = data[at : at + size]
+    return codec.shown(raw) if isinstance(codec, EscapingColumn) else shown(raw)
+
+
 def is_utf8(raw: bytes) -> bool:
     """Whether Avro can hold these bytes as a string."""
     try:

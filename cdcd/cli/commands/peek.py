@@ -15,11 +15,11 @@ from argparse import Namespace
 from collections.abc import Mapping
 from typing import Final, TextIO
 
-from cdcd.avro.codecs.lookup import TypeOptions, has_known_binary, is_converted
+from cdcd.avro.codecs.lookup import has_known_binary
 from cdcd.cli.commands import Load
 from cdcd.cli.commands.peeked_events import PeekedEvent, peeked_events
-from cdcd.config.format_choice import refuse_unread
 from cdcd.config.settings import Settings
+from cdcd.daemon.events import shown_format
 from cdcd.errors import BinaryFormatUnsupported, GapError, RequestRejected
 from cdcd.lsn import parse_lsn
 from cdcd.source.catalog import Catalog
@@ -45,7 +45,6 @@ _PEEK: Final = """
 def execute(args: Namespace, load: Load, out: TextIO) -> bool:
     """Print the next events, at most as many as the options say."""
     settings = load().settings
-    refuse_unread(settings, "cdcd peek", reads_json=True)
     peek(settings, args.limit, as_json=args.json, out=out)
     return True
 
@@ -64,18 +63,15 @@ def peek(settings: Settings, limit: int, *, as_json: bool, out: TextIO) -> None:
         if binary == "auto":
             types = catalog.published_types(source.publication)
             binary = all(has_known_binary(each, session.encoding) for each in types)
-        encoding = session.encoding
-        numeric = settings.avro.numeric
-        options = TypeOptions(numeric, any_encoding=encoding == "SQL_ASCII", converted=is_converted(encoding))
         try:
-            events = _events(session, catalog, settings, options, limit, binary=binary)
+            events = _events(session, catalog, settings, limit, binary=binary)
         except BinaryFormatUnsupported:
             if source.binary is True:
                 raise
-            events = _events(session, catalog, settings, options, limit, binary=False)
+            events = _events(session, catalog, settings, limit, binary=False)
     for event in events:
-        topic = names.topic(event.schema, event.table) if event.schema else names.messages
-        out.write(f"{event.as_json(topic) if as_json else event.as_text()}\n")
+        topic = names.topic(event.schema, event.table)
+        out.write(f"{event.as_json(topic) if as_json else event.as_text(topic)}\n")
 
 
 def _check(session: Session, name: str) -> None:
@@ -96,15 +92,19 @@ def _check(session: Session, name: str) -> None:
         )
 
 
-def _events(
-    session: Session, catalog: Catalog, settings: Settings, types: TypeOptions, limit: int, *, binary: bool
-) -> list[PeekedEvent]:
+def _events(session: Session, catalog: Catalog, settings: Settings, limit: int, *, binary: bool) -> list[PeekedEvent]:
     options = _options(settings, session.server_version, binary=binary)
     wanted = CHANGES_PER_EVENT * limit
     while True:
         messages = _messages(session, settings.source.slot, wanted, options)
         relations = Relations(catalog, rules=settings.column_rules())
-        events = peeked_events(messages, relations, types, in_json=settings.sink.encoding != "avro")
+        events = peeked_events(
+            messages,
+            relations,
+            shown_format(settings, session),
+            is_flat=settings.sink.format == "row",
+            in_connect=settings.sink.encoding == "json-schema",
+        )
         if len(events) >= limit or len(messages) < wanted:
             return events[:limit]
         wanted *= GROWTH

@@ -21,7 +21,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Final, TextIO
 
 from cdcd.cli.commands import Load
-from cdcd.cli.event_text import OPERATIONS, columns_text
+from cdcd.cli.event_text import OPERATIONS, columns_text, header_texts, without_schema
 from cdcd.errors import DecodeError, RequestRejected
 from cdcd.lsn import format_lsn
 from cdcd.reading.committed_range import RangeReader
@@ -46,7 +46,7 @@ def execute(args: Namespace, load: Load, out: TextIO) -> bool:
     registry = None if url is None else {"url": url, **settings.avro.registry_config}
     decoder = EventDecoder(SchemaFinder(config, f"{sink.prefix}.schemas", registry).find)
     start = Start(args.last, args.since, from_beginning=args.from_beginning)
-    shown = Shown(decoder, args.key, out, as_json=args.json)
+    shown = Shown(decoder, args.key, out, as_json=args.json, outbox=settings.outbox.topic_parts)
     tail(config, args.topics, sink.prefix, start, shown, follows=not args.no_follow)
     return True
 
@@ -119,21 +119,33 @@ class TailedEvent:
 class Shown:
     """The events that are shown: it decodes records, and writes those with the wanted key."""
 
-    def __init__(self, decoder: EventDecoder, key: Sequence[str], out: TextIO, *, as_json: bool) -> None:
-        """`key`: values of the key, or `column=value`; empty: every event."""
+    def __init__(
+        self,
+        decoder: EventDecoder,
+        key: Sequence[str],
+        out: TextIO,
+        *,
+        as_json: bool,
+        outbox: tuple[str, str] | None = None,
+    ) -> None:
+        """`key`: values of the key, or `column=value`; empty: every event.
+
+        `outbox`: how the topics of the outbox begin and end.
+        """
         self._decoder = decoder
+        self._outbox = outbox
         self._key = key
         self._out = out
         self._as_json = as_json
 
     def is_wanted(self, message: Message) -> bool:
         """Whether the record has the wanted key. Raises DecodeError."""
-        return not self._key or has_key(_decoded(message, self._decoder).key, self._key)
+        return not self._key or has_key(_decoded(message, self._decoder, self._outbox).key, self._key)
 
     def show(self, messages: Iterable[Message]) -> None:
         """Write the wanted ones among these records. Raises DecodeError."""
         for message in messages:
-            event = _decoded(message, self._decoder)
+            event = _decoded(message, self._decoder, self._outbox)
             if not self._key or has_key(event.key, self._key):
                 self._out.writelines(f"{line}\n" for line in ([event.as_json()] if self._as_json else event.as_text()))
         self._out.flush()
@@ -237,25 +249,24 @@ def nearest_topic(wanted: str, prefix: str, known: Iterable[str]) -> str:
     return "cdcd creates the topic of a table with its first event"
 
 
-def without_schema(value: Any) -> Any:
-    """The payload of a value in Connect's JSON with schemas; else the value."""
-    with_schema = isinstance(value, dict) and value.keys() == {"schema", "payload"}
-    return value["payload"] if with_schema and isinstance(value["schema"], dict) else value
-
-
-def _decoded(message: Message, decoder: EventDecoder) -> TailedEvent:
+def _decoded(message: Message, decoder: EventDecoder, outbox: tuple[str, str] | None) -> TailedEvent:
     key, value = message.key(), message.value()
     topic, partition, offset = str(message.topic()), int(message.partition() or 0), int(message.offset() or 0)
     headers: Any = message.headers() or ()  # librdkafka's binding gives them as a list, though its types say otherwise
+    of_outbox = outbox is not None and topic.startswith(outbox[0]) and topic.endswith(outbox[1])
+
+    def decoded(data: bytes) -> Any:
+        return decoder.decode_payload(data) if of_outbox else without_schema(decoder.decode(data))
+
     try:
         return TailedEvent(
             topic,
             partition,
             offset,
             message.timestamp()[1],
-            None if key is None else without_schema(decoder.decode(bytes(key))),
-            None if value is None else without_schema(decoder.decode(bytes(value))),
-            {name: (header or b"").decode(errors="backslashreplace") for name, header in headers},
+            None if key is None else decoded(bytes(key)),
+            None if value is None else decoded(bytes(value)),
+            header_texts(headers),
         )
     except DecodeError as error:
         raise DecodeError(

@@ -72,13 +72,13 @@ class ValueLookup:
 
     def __init__(self, modes: Modes, options: TypeOptions) -> None:
         self._modes = modes
-        self._options = options
+        self.options = options
 
     def value(self, pgtype: PgType, typmod: int) -> Value | None:
         """The value of a column of this type. None: events have no such column."""
         while pgtype.kind == DOMAIN and pgtype.base is not None:
             pgtype, typmod = pgtype.base, pgtype.base_typmod
-        codec = codec_for(pgtype, typmod, self._options)
+        codec = codec_for(pgtype, typmod, self.options)
         value = self._value(pgtype, typmod)
         if value is None and self._modes.unknown_types and not _is_left_out(pgtype):
             value = self._unknown(pgtype)
@@ -100,7 +100,7 @@ class ValueLookup:
         if pgtype.is_array:
             items = Bytes(self._modes.binary, self._modes.placeholder).schema
             return UnknownArray(items)
-        codec = codec_for(pgtype, -1, self._options)
+        codec = codec_for(pgtype, -1, self.options)
         return ByText(Bytes(self._modes.binary, self._modes.placeholder), codec)
 
     def _value(self, pgtype: PgType, typmod: int) -> Value | None:
@@ -168,7 +168,7 @@ class ValueLookup:
         return value if pgtype.name in _TEXT_IN_BINARY else self._by_text(value, pgtype)
 
     def _by_text(self, value: Value, pgtype: PgType) -> Value:
-        return ByText(value, codec_for(pgtype, -1, self._options))
+        return ByText(value, codec_for(pgtype, -1, self.options))
 
     # Arrays
 

@@ -108,12 +108,12 @@ def record(
     names = {(mode, encoding): f"{mode}_{encoding.replace('-', '_')}" for mode in MODES for encoding in ENCODINGS}
     properties = {name: connector(postgres, registry, name, mode, encoding) for (mode, encoding), name in names.items()}
     with connect.Connect(kafka, (connect.DEBEZIUM, connect.APICURIO), connectors=properties) as worker:
-        _wait(worker, lambda: _streaming(sql) == len(names), "every connector streams")
+        wait(worker, lambda: streaming(sql) == len(names), "every connector streams")
         for number, changes in enumerate(statements("changes", text)):
             for statement in changes:
                 sql.execute(statement.encode())
             sql.execute("INSERT INTO the_end VALUES (%s)", [number])
-            _wait(worker, functools.partial(_have_ended, kafka, list(properties), number), f"part {number} is written")
+            wait(worker, functools.partial(have_ended, kafka, list(properties), number), f"part {number} is written")
         time.sleep(2)
         found = read(kafka, list(names.values()))
     sql.execute("SELECT pg_logical_emit_message(false, 'recorder', 'the end')")  # where `_read` ends
@@ -213,7 +213,7 @@ def _consumer(kafka: servers.Kafka) -> confluent_kafka.Consumer:
     return confluent_kafka.Consumer(settings)
 
 
-def _have_ended(kafka: servers.Kafka, prefixes: Sequence[str], part: int) -> bool:
+def have_ended(kafka: servers.Kafka, prefixes: Sequence[str], part: int) -> bool:
     """Whether each connector has written the row that follows this part."""
     consumer = _consumer(kafka)
     try:
@@ -225,12 +225,12 @@ def _have_ended(kafka: servers.Kafka, prefixes: Sequence[str], part: int) -> boo
         consumer.close()
 
 
-def _streaming(sql: psycopg.Connection[Any]) -> int:
+def streaming(sql: psycopg.Connection[Any]) -> int:
     [(number,)] = sql.execute("SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'").fetchall()
     return int(number)
 
 
-def _wait(worker: connect.Connect, condition: Callable[[], bool], what: str) -> None:
+def wait(worker: connect.Connect, condition: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + WITHIN_S
     while not condition():
         worker.check()

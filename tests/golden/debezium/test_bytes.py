@@ -27,6 +27,7 @@ from cdcd.avro.schema_store import SchemaStore, SchemaStores
 from cdcd.debezium.added_fields import names_of
 from cdcd.debezium.debezium_format import DebeziumFormat
 from cdcd.debezium.debezium_names import table_name
+from cdcd.debezium.lost_values import LOST
 from cdcd.debezium.modes import Modes, RowModes
 from cdcd.pgoutput import messages
 from cdcd.pgoutput.decoder import Decoder
@@ -169,11 +170,16 @@ class Registry(SchemaStore):
 
 
 def replay(
-    connector: Connector, wire_mode: str, rows: RowModes | None = None, registry: Registry | None = None
+    connector: Connector,
+    wire_mode: str,
+    rows: RowModes | None = None,
+    registry: Registry | None = None,
+    *,
+    keeps_lost: bool = False,
 ) -> dict[str, list[Record]]:
     """Cdcd's records of the WAL, by Debezium's topics. `rows`: flat ones. `registry`: in Avro."""
     prefix = connector.properties["topic.prefix"]
-    modes = replace(modes_of(connector), rows=rows)
+    modes = replace(modes_of(connector), rows=rows, keeps_lost=keeps_lost)
     batches = BatchBuilder(connector.properties.get("tombstones.on.delete") != "false", truncate_key=None)
     stores = None if registry is None else SchemaStores(registry=registry)
     events = DebeziumFormat(modes, (prefix, "golden"), "UTF8", lambda: 1, stores=stores)
@@ -362,6 +368,31 @@ def test_flat_rows_are_the_rows_of_debezium_with_the_fields_that_were_asked_for(
         assert mine == list(comparable(theirs)), topic
         compared += len(mine)
     assert compared > 140
+
+
+@pytest.mark.parametrize("encoding", ["json", "avro"])
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name.partition(".")[0])
+def test_the_header_of_lost_values_is_the_same_in_both_wire_modes_and_changes_nothing_else(
+    path: Path, encoding: str
+) -> None:
+    connector = connectors(path)[encoding]
+    registries = [Registry() if encoding == "avro" else None for _ in range(3)]
+    plain, binary, text = (
+        replay(connector, wire_mode, registry=registry, keeps_lost=keeps_lost)
+        for (wire_mode, keeps_lost), registry in zip(
+            (("binary", False), ("binary", True), ("text", True)), registries, strict=True
+        )
+    )
+    prefix = connector.properties["topic.prefix"]
+    for found in (plain, binary, text):
+        del found[f"{prefix}.message"]  # it has the time at which the server sent it
+    assert binary == text
+    headers = {topic: [record.headers for record in records] for topic, records in binary.items()}
+    for records in binary.values():
+        records[:] = [replace(each, headers=tuple(h for h in each.headers if h[0] != LOST)) for each in records]
+    assert binary == plain
+    [shown] = [value for name, value in headers[f"{prefix}.public.arrays_unknown"][0] if name == LOST]
+    assert b'{"image":"after","column":"m","text":"{' in shown
 
 
 def test_a_table_with_an_index_as_its_identity_has_that_key() -> None:

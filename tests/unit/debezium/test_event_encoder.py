@@ -8,9 +8,11 @@ import pytest
 
 from cdcd.avro.schema_store import SchemaStore, SchemaStores
 from cdcd.debezium.debezium_format import DebeziumFormat
-from cdcd.debezium.modes import Modes
+from cdcd.debezium.lost_values import LOST
+from cdcd.debezium.modes import PLACEHOLDER, Modes
 from cdcd.errors import DecodeError, Unpublishable
 from cdcd.pgoutput.encoder import encode_tuple
+from cdcd.pgoutput.tuples import UNCHANGED
 from cdcd.sink.batches import BatchBuilder
 from cdcd.source.pg_types import Attribute, PgType
 from cdcd.transaction.change_consumer import RelationChanges
@@ -19,6 +21,7 @@ from cdcd.transaction.relations import ResolvedColumn, ResolvedRelation
 INT4 = PgType(23, "pg_catalog", "int4")
 TEXT = PgType(25, "pg_catalog", "text")
 NUMERIC = PgType(1700, "pg_catalog", "numeric")
+MULTIRANGE = PgType(4451, "pg_catalog", "int4multirange", "m")
 
 
 def column(name: str, pgtype: PgType = TEXT, *, in_key: bool = False, required: bool = False, default: str = "") -> Any:
@@ -134,6 +137,49 @@ def test_two_keys_that_the_type_cannot_hold_are_two_keys() -> None:
         encoded.insert(value)
     keys = [record["key"] for record in encoded.records()]
     assert keys == [b'{"a":"NaN"}', b'{"a":"Infinity"}', b'{"a":{"scale":0,"value":"AQ=="}}']
+
+
+def lost_values(record: Any) -> Any:
+    """What the header says: image, column and text of each value."""
+    texts = [text for name, text in record.get("headers", ()) if name == LOST]
+    return [tuple(each.values()) for text in texts for each in json.loads(text)]
+
+
+def test_a_header_has_what_the_types_of_connect_cannot_hold_if_that_is_wanted() -> None:
+    columns = (column("a", INT4, in_key=True), column("n", NUMERIC, required=True), column("q", MULTIRANGE))
+    wanted, plain = (Encoded(*columns, identity="f", keeps_lost=chosen) for chosen in (True, False))
+    for encoded in (wanted, plain):
+        encoded.insert(b"1", b"NaN", None)
+        old, new = encode_tuple([b"1", b"NaN", b"{[1,2)}"]), encode_tuple([b"2", b"Infinity", b"{}"])
+        encoded.changes.update(b"O" + old + b"N" + new, 0, 160)
+        encoded.insert(b"3", b"1", None)
+        encoded.changes.delete(b"O" + old, 0, 170)
+        encoded.encoder.begin_snapshot(299, 9_000_000)
+        encoded.changes.snapshot_row(b"\0\0\0\1" + b"4" + b"\0\0\0\3NaN" + b"\xff" * 4, 0, b"ttt", 299)
+    records, others = wanted.records(), plain.records()
+    before = [("before", "n", "NaN"), ("before", "q", "{[1,2)}")]
+    after = [("after", "n", "Infinity"), ("after", "q", "{}")]
+    nan = [("after", "n", "NaN")]
+    assert [lost_values(record) for record in records] == [nan, before, before, after, [], before, before, nan]
+    names = [[name for name, _ in record.get("headers", ())] for record in records]
+    assert names[1:4] == [["__debezium.newkey", LOST]] * 2 + [["__debezium.oldkey", LOST]]
+    assert [record["value"] for record in records] == [record["value"] for record in others]
+    assert all(name != LOST for record in others for name, _ in record.get("headers", ()))
+
+
+def test_the_header_tells_an_unchanged_value_that_debezium_writes_as_null_from_null() -> None:
+    unchanged = b"N" + encode_tuple([b"1", UNCHANGED, UNCHANGED, UNCHANGED])
+    encoded = Encoded(
+        column("a", INT4, in_key=True), column("t"), column("n", NUMERIC), column("q", MULTIRANGE), keeps_lost=True
+    )
+    encoded.changes.update(unchanged, 0, 150)
+    encoded.changes.update(b"O" + encode_tuple([b"1", b"text", b"NaN", b"{[1,2)}"]) + unchanged, 0, 150)
+    unknown, known = encoded.records()
+    assert json.loads(unknown["value"])["after"] == {"a": 1, "t": PLACEHOLDER, "n": None}
+    assert lost_values(unknown) == [("after", "n", PLACEHOLDER), ("after", "q", PLACEHOLDER)]
+    assert json.loads(known["value"])["after"] == {"a": 1, "t": "text", "n": None}
+    values = [("n", "NaN"), ("q", "{[1,2)}")]
+    assert lost_values(known) == [(image, *each) for image in ("before", "after") for each in values]
 
 
 @pytest.mark.parametrize("sign", [b"", b"-"])

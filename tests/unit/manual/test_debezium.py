@@ -13,6 +13,7 @@ from cdcd.config import loading
 from cdcd.config.format_choice import debezium_modes
 from cdcd.config.settings import Settings
 from cdcd.debezium.debezium_format import DebeziumFormat
+from cdcd.debezium.modes import Modes
 from cdcd.pgoutput.encoder import encode_tuple
 from cdcd.sink.batches import BatchBuilder
 from cdcd.source.pg_types import PgType
@@ -42,7 +43,7 @@ def test_the_settings_of_the_page_are_taken(taken: list[Settings]) -> None:
 
 
 def test_the_rows_of_the_page_are_written(taken: list[Settings]) -> None:
-    [given] = [each for each in blocks("debezium") if each.language == "json"]
+    [_, given] = [each for each in blocks("debezium") if each.language == "json"]
     modes = replace(debezium_modes(taken[2]), with_schemas=False)
     records = BatchBuilder(tombstones=False)
     encoder = DebeziumFormat(modes, ("shop", "shop"), "UTF8", lambda: 1).stream_encoder(records)
@@ -59,3 +60,18 @@ def test_the_rows_of_the_page_are_written(taken: list[Settings]) -> None:
     encoder.commit(28_909_208)
     written = [json.loads(message["value"] or b"") for message in records.build().tables[0].messages]
     assert written == [json.loads(line) for line in given.text.splitlines()]
+
+
+def test_the_header_of_lost_values_is_that_of_the_page() -> None:
+    [given, _] = [each for each in blocks("debezium") if each.language == "json"]
+    records = BatchBuilder(tombstones=False)
+    encoder = DebeziumFormat(Modes(keeps_lost=True), ("shop", "shop"), "UTF8", lambda: 1).stream_encoder(records)
+    numeric, ranges = PgType(1700, "pg_catalog", "numeric"), PgType(4451, "pg_catalog", "int4multirange", "m")
+    columns = [ResolvedColumn("price", numeric, -1, False), ResolvedColumn("during", ranges, -1, False)]
+    changes = encoder.open_relation(ResolvedRelation(1, "public", "orders", "d", columns))
+    encoder.begin(28_909_000, 1_795_658_411_880_442, 759)
+    changes.insert(b"N" + encode_tuple([b"NaN", b"{[1,3)}"]), 0, 28_908_832)
+    encoder.commit(28_909_008)
+    [message] = records.build().tables[0].messages
+    [(name, text)] = message["headers"]
+    assert (name, json.loads(text)) == ("__cdcd.unrepresentable", json.loads(given.text))

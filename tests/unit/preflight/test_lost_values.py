@@ -69,7 +69,7 @@ def test_a_column_is_named_with_what_is_lost_and_with_the_cure(
     assert (found.level, found.code) == (Level.WARNING, "values-lost")
     assert "public.t.c1 (" in found.message
     assert lost in found.message
-    assert found.hint.startswith(f"These settings lose fewer: {cure}" if cure else "sink.format")
+    assert found.hint.startswith(f"These settings lose fewer: {cure}" if cure else "With debezium.unrepresentable")
 
 
 def test_what_the_cure_holds_is_not_named() -> None:
@@ -81,3 +81,8 @@ def test_many_columns_are_counted() -> None:
     found = finding(Modes(), *[NUMERIC] * (COLUMNS_SHOWN + 2))
     assert "of 22 columns" in found.message
     assert ", and 2 more" in found.message
+
+
+def test_the_header_that_keeps_the_text_is_named_until_it_is_set() -> None:
+    assert "With debezium.unrepresentable_in_header = true" in finding(Modes(), NUMERIC).hint
+    assert "The header __cdcd.unrepresentable has the text" in finding(Modes(keeps_lost=True), NUMERIC).hint

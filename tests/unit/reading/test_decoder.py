@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdcd.avro.single_object import fingerprint, header
-from cdcd.errors import DecodeError
+from cdcd.errors import CdcdError, DecodeError, SettingsError
 from cdcd.reading.decoder import PARSED_MAX, EventDecoder, SchemaId, plain, schema_id
 
 SCHEMA = {
@@ -50,6 +50,17 @@ def test_single_object_encoding_is_read_with_the_schema_of_its_fingerprint() -> 
 
 def test_confluents_wire_format_is_read_with_the_schema_of_its_number() -> None:
     assert EventDecoder(find).decode(b"\x00\x00\x00\x00\x2a" + payload()) == ROW
+
+
+@pytest.mark.parametrize("data", [b"\x00\x00\x00\x00\x2ax", b"\xc3\x01" + bytes(9), b"\xc3\x01", b"\x00", b"x", b""])
+@pytest.mark.parametrize("error", [DecodeError, SettingsError])
+def test_a_payload_of_others_is_text_if_nobody_has_its_schema(data: bytes, error: type[CdcdError]) -> None:
+    def nobody(identifier: SchemaId) -> str:
+        raise error(f"no {identifier}", code="schema-unknown")
+
+    assert EventDecoder(nobody).decode_payload(data) == data.decode(errors="backslashreplace")
+    assert EventDecoder(nobody).decode_payload(b'{"a": 1}') == {"a": 1}
+    assert EventDecoder(find).decode_payload(b"\x00\x00\x00\x00\x2a" + payload()) == ROW
 
 
 def test_a_schema_is_looked_up_once() -> None:

@@ -1,6 +1,7 @@
 import pytest
 
-from cdcd.cli.commands.tail import TailedEvent, has_key, nearest_topic, without_schema
+from cdcd.cli.commands.tail import TailedEvent, has_key, nearest_topic
+from cdcd.cli.event_text import without_schema
 
 
 @pytest.mark.parametrize(("xid", "shown"), [(0, "(0/10 #3)"), (741, "(0/10 #3 xid 741)")])
