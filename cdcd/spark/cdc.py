@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -153,10 +154,12 @@ class Cdc:
                 else "Ask for a later LSN, when the snapshot is done",
                 code="cut-incomplete",
             )
-        events = self.topics.events(record, [0] * len(record.offsets), until_lsn=lsn)
+        starts = [0] * len(record.offsets)
+        events = self.topics.events(record, starts, until_lsn=lsn)
+        last = partial(self.topics.last_columns, record, starts, lsn)
         columns = self.topics.columns(record)
         with self.topics.kafka.errors(f"reading {record.topic}"):
-            return fold(events, columns, self.topics.key(record, events), name)
+            return fold(events, columns, self.topics.key(record, events), name, last)
 
     def mirror(self, tables: Sequence[str], catalog: str, format: Format, **options: Any) -> Mirror:  # noqa: A002
         """Tables in a lake that follow these; `options` are the fields of `MirrorOptions`."""
@@ -229,7 +232,8 @@ class Cdc:
         starts = _padded(table.offsets, len(record.offsets))
         events = self.topics.events(record, starts, table.loaded_lsn, snapshot.lsn)
         columns, missing = self.topics.columns(record), self.topics.missing_values(record)
-        return apply_events(rows, events, columns, snapshot.key(table.table), table.table, missing)
+        last = partial(self.topics.last_columns, record, starts, snapshot.lsn)
+        return apply_events(rows, events, columns, snapshot.key(table.table), table.table, missing, last)
 
 
 def _lsn_of(position: Position | None, cut: Cut) -> int:

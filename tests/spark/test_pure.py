@@ -8,6 +8,8 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
@@ -26,7 +28,7 @@ from cdcd.source.session import PINNED
 from cdcd.spark import commands, failures, jvm, settings
 from cdcd.spark.load import ctid_ranges, jdbc
 from cdcd.spark.mirror.merge_sql import MergeSource, merge
-from cdcd.spark.mirror.schema_evolution import evolve
+from cdcd.spark.mirror.schema_evolution import Evolution, Succession, evolve
 from cdcd.spark.mirror.targets.delta import Delta
 from cdcd.spark.mirror.targets.iceberg import Iceberg
 from cdcd.spark.mirror.targets.target import Target
@@ -279,13 +281,17 @@ def test_the_java_that_spark_finds_or_lacks_is_named(tmp_path: Path) -> None:
     assert failures.java({"JAVA_HOME": str(tmp_path)}).endswith(f"names {tmp_path}")
 
 
+_UNMAPPED: Any = SimpleNamespace(sql=lambda _: SimpleNamespace(where=lambda _: SimpleNamespace(count=lambda: 0)))
+"""A session whose Delta tables have no mapping of the names of columns."""
+
+
 def _writer(**columns: str) -> Writer:
     fields = [{"name": name, "type": ["null", kind], "default": None} for name, kind in columns.items()]
     row = {"type": "record", "name": "Row", "fields": fields}
     return writer(b"w", json.dumps({"fields": [{"name": "before", "type": ["null", row]}]}))
 
 
-@pytest.mark.parametrize("target", [Delta(None, {}), Iceberg(None, {})], ids=["delta", "iceberg"])
+@pytest.mark.parametrize("target", [Delta(_UNMAPPED, {}), Iceberg(None, {})], ids=["delta", "iceberg"])
 def test_columns_are_added_and_widened_and_other_changes_are_refused(target: Target) -> None:
     changed = evolve(target, "t", {"id": "int", "n": "int"}, [_writer(id="int", n="long", v="string")], follow=False)
     assert (changed.added, changed.widened) == ([("v", "string")], [("n", "bigint")])
@@ -306,6 +312,49 @@ def test_a_rename_amid_the_events_of_a_run_asks_for_a_load_and_not_for_a_rename(
             evolve(target, "t", {"id": "int", existing: "string"}, amid, follow=False)
     loaded = evolve(target, "t", {"id": "int", "a": "string"}, amid[1:], follow=False, overwrites=True)
     assert loaded.added == [("b", "string")]
+
+
+def test_only_a_column_that_goes_now_may_have_been_renamed() -> None:
+    """`a` went long ago, and a person has added `note`: the table still has both."""
+    existing = {"id": "int", "a": "string", "note": "string"}
+
+    def follow(before: list[str] | None, *writers: Writer, known: bool = True) -> Evolution:
+        succession = Succession(before, known, writers)
+        return evolve(Delta(_UNMAPPED, {}), "lake.s.t", existing, writers, succession, follow=False)
+
+    with_z, without_a = _writer(id="int", z="string"), _writer(id="int")
+    assert follow(["id"], with_z).added == [("z", "string")]
+    assert follow(["id", "a"], without_a, with_z).added == [("z", "string")], "events lie between"
+    assert follow(["id"], with_z, known=False).returned == []
+    with pytest.raises(RequestRejected, match="column a went and z came") as refused:
+        follow(["id", "a"], with_z)
+    assert refused.value.hint.startswith(
+        "If it was renamed: ALTER TABLE lake.s.t SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name'); "
+        "ALTER TABLE lake.s.t RENAME COLUMN a TO z. If not"
+    )
+    with pytest.raises(RequestRejected, match="column a went and note came") as refused:
+        follow(["id", "a"], _writer(id="int", note="string"))
+    assert refused.value.hint.startswith("If it was renamed: load the table again with `cdcd spark snapshot`")
+    with pytest.raises(RequestRejected, match="column a went and z came"):
+        follow(None, with_z, known=False)
+
+
+def test_a_column_that_comes_again_is_another_one_and_one_that_a_person_renamed_is_not() -> None:
+    target = Delta(_UNMAPPED, {})
+    again, succession = _writer(id="int", a="string"), Succession(["id"], True, [_writer(id="int", a="string")])
+    assert evolve(target, "t", {"id": "int", "a": "string"}, [again], succession, follow=False).returned == ["a"]
+    renamed = Succession(["id", "z"], True, [again])
+    assert evolve(target, "t", {"id": "int", "a": "string"}, [again], renamed, follow=False).returned == []
+    statement = merge("t", MergeSource("s", ["id"], [], ["id", "a"]), deletes="hard", missing={"a": None})
+    assert statement.splitlines()[-1] == "WHEN NOT MATCHED BY SOURCE THEN UPDATE SET t.`a` = NULL"
+
+
+def test_a_name_that_differs_in_case_alone_is_the_same_column() -> None:
+    succession = Succession(["id", "Name"], True, [_writer(id="int", name="string")])
+    changed = evolve(
+        Iceberg(None, {}), "t", {"id": "int", "Name": "string"}, succession.writers, succession, follow=False
+    )
+    assert (changed.added, changed.returned) == ([], [])
 
 
 def test_a_merge_has_only_the_clauses_that_it_needs() -> None:

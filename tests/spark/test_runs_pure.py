@@ -166,8 +166,10 @@ def cut(lsn: int, position: int, offsets: tuple[int, ...], slot: str = "s", done
 
 
 def snapshot(lsn: int) -> Any:
-    nothing = lambda _: None  # noqa: E731
-    return SimpleNamespace(tables=["public.t"], lsn=lsn, rows=nothing, writer=nothing, key=lambda _: ("id",))
+    writer = SimpleNamespace(names=["id"])
+    return SimpleNamespace(
+        tables=["public.t"], lsn=lsn, rows=lambda _: None, writer=lambda _: writer, key=lambda _: ("id",)
+    )
 
 
 def test_a_table_that_was_only_created_is_not_taken_for_merged() -> None:

@@ -49,14 +49,14 @@ def merge(
     deletes: Deletes,
     truncates: bool = False,
     has_deleted_column: bool = False,
-    missing: Mapping[str, MissingValue] | None = None,
+    missing: Mapping[str, MissingValue | None] | None = None,
 ) -> str:
     """The statement that merges `source` into `table`.
 
     `truncates`: the table was truncated before the source's events, so rows that the source does not name go.
     `has_deleted_column`: the table has DELETED, perhaps from a time with soft deletes.
-    `missing`: by new column, what the rows hold that the source does not name. The MERGE that brings the column fills
-    it: a statement of its own could be lost between the two, or be made twice.
+    `missing`: by new column, what the rows hold that the source does not name (None: null). The MERGE that brings the
+    column fills it: a statement of its own could be lost between the two, or be made twice.
     """
     soft = deletes == "soft"
     values = {name: f"s.`{name}`" for name in source.columns}
@@ -101,10 +101,16 @@ def _set(values: dict[str, str]) -> str:
     return ", ".join(f"t.`{name}` = {value}" for name, value in values.items())
 
 
-def _filled(missing: Mapping[str, MissingValue]) -> dict[str, str]:
+def _filled(missing: Mapping[str, MissingValue | None]) -> dict[str, str]:
     """The new columns of a row that the source does not name, and UNREPRESENTABLE if Avro cannot hold one of them."""
-    values = {name: each.sql() for name, each in missing.items() if each.avro is not None}
-    lost = [f"'{name}', {sql_text(each.text)}" for name, each in missing.items() if each.avro is None]
+    values = {
+        name: "NULL" if each is None else each.sql()
+        for name, each in missing.items()
+        if each is None or each.avro is not None
+    }
+    lost = [
+        f"'{name}', {sql_text(each.text)}" for name, each in missing.items() if each is not None and each.avro is None
+    ]
     if not lost:
         return values
     both = f"map_concat(coalesce(t.{UNREPRESENTABLE}, {_EMPTY}), map({', '.join(lost)}))"

@@ -225,7 +225,8 @@ class Mirror:
         with self._target.replacing(self._name, None if before is None else before.version):
             version = self._merger.load(table.target, snapshot.rows(name), snapshot.writer(name), key)
         offsets = ends_below(below, table.topic)
-        return replace(table, key=key, offsets=offsets, loaded_lsn=snapshot.lsn, version=version)
+        columns = snapshot.writer(name).names
+        return replace(table, key=key, offsets=offsets, loaded_lsn=snapshot.lsn, version=version, columns=columns)
 
     def _finish_planned(self, snapshot: Snapshot) -> None:
         """Finish a planned run, but skip the snapshot's tables: they may be the ones that cannot be merged."""
@@ -263,7 +264,7 @@ class Mirror:
                 return MergedTable(table, 0)
             exists = self._target.exists(table.target)
             if exists and self._target.tagged(table.target, self._name, planned.token):
-                return MergedTable(self._merger.merged_earlier(table), 0)
+                return MergedTable(self._merger.merged_earlier(table, before), 0)
             self._check_target(table.target, before, exists=exists)
             self._step(f"merge {table.target}")
             merged = self._merger.merge(table, before, planned.token)

@@ -29,8 +29,11 @@ RUNS_TABLE: Final = "cdcd_runs"
 PLANNED: Final = "planned"
 PUBLISHED: Final = "published"
 
-_TABLES: Final = """array<struct<topic: string, schema: string, name: string, target: string, key: array<string>,
-    offsets: array<bigint>, loaded_lsn: bigint, version: bigint>>"""
+_YOUNGER_FIELDS: Final = {"columns": "array<string>"}
+"""Fields of a table that the table of an older cdcd lacks."""
+_TABLES: Final = f"""array<struct<topic: string, schema: string, name: string, target: string, key: array<string>,
+    offsets: array<bigint>, loaded_lsn: bigint, version: bigint,
+    {", ".join(f"{name}: {kind}" for name, kind in _YOUNGER_FIELDS.items())}>>"""
 _COLUMNS: Final = f"""mirror string, run bigint, state string, slot string, lsn bigint, commit_lsn bigint,
     commit_ts timestamp, progress_offset bigint, at timestamp, token string, tables {_TABLES}"""
 
@@ -51,6 +54,8 @@ class MirroredTable:
     """The table was loaded from PostgreSQL at this LSN, and holds earlier events; 0 if it was not loaded."""
     version: int | None
     """The target's version; None if the target never held a row."""
+    columns: list[str] | None = None
+    """The columns of its last events; None if nobody knows them."""
 
     @property
     def table(self) -> str:
@@ -97,6 +102,11 @@ class RunLog:
         self._spark.sql(f"CREATE SCHEMA IF NOT EXISTS {self._catalog}")
         if not self._target.exists(self.table):
             self._target.create(self.table, _COLUMNS)
+            return
+        known = self._spark.table(self.table).schema["tables"].dataType.elementType.fieldNames()
+        for name, kind in _YOUNGER_FIELDS.items():
+            if name not in known:
+                self._spark.sql(f"ALTER TABLE {self.table} ADD COLUMNS (tables.element.{name} {kind})")
 
     def last(self) -> tuple[Run | None, Run | None]:
         """The last published run, and the run planned after it; None where there is none."""

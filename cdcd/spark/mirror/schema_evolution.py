@@ -5,13 +5,16 @@ Before: `table_merge` knows the writers of a batch. After: `table_merge` decodes
 The mirror follows new columns, and types that the format can widen in place. Two changes stop it with a hint: a type of
 another kind, and a column that may have been renamed. PostgreSQL does not report a rename: the old column goes, and a
 new one comes. The new column would be null in all rows that exist.
+
+The table keeps columns that have gone, and a person may add some of their own. So what the table has does not tell
+which columns go now: the schema of the last events before does (`MirroredTable.columns`).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, Final
 
@@ -23,7 +26,7 @@ from cdcd.spark.reading.writer_schemas import Writer
 from cdcd.spark.state.collapse import COMMIT_LSN, COMMIT_TS, META, OP, SEQ, UNCHANGED, UNREPRESENTABLE
 from cdcd.spark.state.keyless_rows import DUPLICATE, HASH
 
-_OWN: Final = frozenset((COMMIT_LSN, SEQ, COMMIT_TS, UNREPRESENTABLE, DELETED, HASH, DUPLICATE, OP, UNCHANGED))
+OWN_COLUMNS: Final = frozenset((COMMIT_LSN, SEQ, COMMIT_TS, UNREPRESENTABLE, DELETED, HASH, DUPLICATE, OP, UNCHANGED))
 """Names of columns that the mirror itself uses."""
 
 
@@ -37,6 +40,25 @@ class Evolution:
     """Name and Spark's type."""
     widened: list[tuple[str, str]]
     """Name and Spark's new type."""
+    returned: list[str] = field(default_factory=list)
+    """Columns that the table has, and the events before did not: its rows hold what they had long ago."""
+
+
+@dataclass(frozen=True)
+class Succession:
+    """The schemas of a table's events, one after the other."""
+
+    before: Sequence[str] | None
+    """The columns of the last events before the batch; None if nobody knows them."""
+    is_known: bool
+    """Whether `before` is certain, and not only likely."""
+    writers: Sequence[Writer]
+    """The batch's, in the order of its events."""
+
+    @property
+    def last(self) -> list[str]:
+        """The columns of the batch's last events."""
+        return self.writers[-1].names
 
 
 class TargetSchema:
@@ -47,16 +69,24 @@ class TargetSchema:
         self._deletes = deletes
         self._follow = follow
 
-    def fit(self, table: str, writers: Sequence[Writer], key: Sequence[str], *, overwrites: bool = False) -> Evolution:
+    def fit(
+        self,
+        table: str,
+        writers: Sequence[Writer],
+        key: Sequence[str],
+        succession: Succession | None = None,
+        *,
+        overwrites: bool = False,
+    ) -> Evolution:
         """Make or alter the table for a batch of these writers. `overwrites`: the batch replaces all rows.
 
         Raises RequestRejected if the table cannot follow its source, see `evolve`.
         """
         target = self._target
         exists = target.exists(table)
-        existing = {n: kind for n, kind in target.columns(table).items() if n not in _OWN} if exists else {}
-        changed = evolve(target, table, existing, writers, follow=self._follow, overwrites=overwrites)
-        taken = sorted(_OWN & {column["name"] for column in changed.columns})
+        existing = {n: kind for n, kind in target.columns(table).items() if n not in OWN_COLUMNS} if exists else {}
+        changed = evolve(target, table, existing, writers, succession, follow=self._follow, overwrites=overwrites)
+        taken = sorted(OWN_COLUMNS & {column["name"] for column in changed.columns})
         if taken:
             raise RequestRejected(
                 f"{table}: the source has a column {taken[0]}, a name that the mirror itself uses",
@@ -83,6 +113,7 @@ def evolve(
     table: str,
     existing: Mapping[str, str],
     writers: Sequence[Writer],
+    succession: Succession | None = None,
     *,
     follow: bool,
     overwrites: bool = False,
@@ -93,14 +124,20 @@ def evolve(
     new one. Without `follow`, both raise RequestRejected. A batch that `overwrites` all rows may rename columns.
     """
     wanted = reduce(common_fields, (each.columns for each in writers))
-    added = [(column["name"], ddl(column["type"])) for column in wanted if column["name"] not in existing]
-    if existing and not (follow or overwrites):
-        _refuse_renames(table, existing, writers)
+    old_names = {name.lower(): name for name in existing}
+    existing = {name.lower(): kind for name, kind in existing.items()}
+    added = [(column["name"], ddl(column["type"])) for column in wanted if column["name"].lower() not in existing]
+    returned: list[str] = []
+    if existing and not overwrites:
+        succession = succession or Succession(None, False, writers)
+        if not follow:
+            _refuse_renames(target, table, old_names, existing, succession)
+        returned = _returned(existing, succession)
     columns: list[dict[str, Any]] = []
     widened: list[tuple[str, str]] = []
     for column in wanted:
         name, avro = column["name"], column["type"]
-        old = existing.get(name, ddl(avro))
+        old = existing.get(name.lower(), ddl(avro))
         if ddl(avro) != old:
             known = _parsed(old)
             both = "string" if known is None else common(known, avro)
@@ -119,32 +156,58 @@ def evolve(
                     code="mirror-schema-changed",
                 )
         columns.append({"name": name, "type": avro})
-    return Evolution(columns, added, widened)
+    return Evolution(columns, added, widened, returned)
 
 
-def _refuse_renames(table: str, existing: Mapping[str, str], writers: Sequence[Writer]) -> None:
-    met = {column["name"] for writer in writers for column in writer.columns}
-    for writer in writers:
-        types = {column["name"]: ddl(column["type"]) for column in writer.columns}
-        new = {name for name in types if name not in existing}
-        for gone in sorted(existing.keys() - types.keys()):
-            same = sorted(name for name in new if types[name] == existing[gone])
-            if same and gone in met:
+def _refuse_renames(
+    target: Target, table: str, names: Mapping[str, str], existing: Mapping[str, str], succession: Succession
+) -> None:
+    """Raise RequestRejected if a column may have been renamed that the table has under its old name.
+
+    `names`: the table's columns, by their names in small letters. `existing`: their types, likewise.
+    """
+    types = {name: existing[name] for name in _before(existing, succession) if name in existing}
+    spelled = dict(names)
+    met = {column["name"].lower() for writer in succession.writers for column in writer.columns}
+    for writer in succession.writers:
+        now = {column["name"].lower(): ddl(column["type"]) for column in writer.columns}
+        spelled |= {column["name"].lower(): column["name"] for column in writer.columns}
+        for gone in sorted(types.keys() - now.keys()):
+            same = sorted(name for name in now.keys() - types.keys() if now[name] == types[gone])
+            if not same:
+                continue
+            if gone in met:
                 raise RequestRejected(
-                    f"{table}: some events of this run have a column {gone}, others {same[0]}, of the same type, "
-                    "instead: if it was renamed, each of them would be null in the rows of the other",
+                    f"{table}: some events of this run have a column {spelled[gone]}, others {spelled[same[0]]}, of "
+                    "the same type, instead: if it was renamed, each of them would be null in the rows of the other",
                     "Load the table again with `cdcd spark snapshot`. "
                     'If it was not renamed: set schema_changes = "follow" for one run',
                     code="mirror-schema-changed",
                 )
-            if same:
-                raise RequestRejected(
-                    f"{table}: column {gone} went and {same[0]} came, of the same type: if {gone} was renamed, "
-                    f"{same[0]} would be null in all rows that exist",
-                    f"If it was renamed: ALTER TABLE {table} RENAME COLUMN {gone} TO {same[0]}. "
-                    'If not: set schema_changes = "follow" for one run',
-                    code="mirror-schema-changed",
-                )
+            if same[0] in existing:  # as `_returned` says it: the table has both
+                rename = "load the table again with `cdcd spark snapshot`"
+            else:
+                rename = "; ".join(target.rename_statements(table, names[gone], spelled[same[0]]))
+            raise RequestRejected(
+                f"{table}: column {names[gone]} went and {spelled[same[0]]} came, of the same type: if {names[gone]} "
+                f"was renamed, {spelled[same[0]]} would be null in all rows that exist",
+                f'If it was renamed: {rename}. If not: set schema_changes = "follow" for one run',
+                code="mirror-schema-changed",
+            )
+        types = now
+
+
+def _returned(existing: Mapping[str, str], succession: Succession) -> list[str]:
+    """The columns that the table has from another time: they went and came again, or a person has added them."""
+    before = _before(existing, succession)
+    if not succession.is_known or before - existing.keys():  # the latter: a person has renamed one of them in the lake
+        return []
+    names = {column["name"].lower(): column["name"] for writer in succession.writers for column in writer.columns}
+    return [name for folded, name in names.items() if folded in existing and folded not in before]
+
+
+def _before(existing: Mapping[str, str], succession: Succession) -> set[str]:
+    return {*existing} if succession.before is None else {name.lower() for name in succession.before}
 
 
 def _parsed(kind: str) -> Avro | None:

@@ -8,7 +8,8 @@ reads these from the version that the last run published. So a second attempt gi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,9 +22,9 @@ from cdcd.errors import GapError, RequestRejected
 from cdcd.progress.records import kafka_topic
 from cdcd.spark.mirror.merge_sql import DELETED, INSERTED, Deletes, MergeSource, merge
 from cdcd.spark.mirror.run_log import MirroredTable
-from cdcd.spark.mirror.schema_evolution import TargetSchema
+from cdcd.spark.mirror.schema_evolution import OWN_COLUMNS, Evolution, Succession, TargetSchema
 from cdcd.spark.mirror.targets.target import Target
-from cdcd.spark.reading.decoding import common_columns, decode, header, of_table
+from cdcd.spark.reading.decoding import common_columns, decode, header, in_order, of_table
 from cdcd.spark.reading.kafka import KafkaReader
 from cdcd.spark.reading.missing_values import MissingValue, missing_values
 from cdcd.spark.reading.topics import last_key_headers
@@ -70,6 +71,29 @@ class TableMerger:
 
         `token`: the plan's; it names the temporary views.
         """
+        with self._read(plan, before) as raw:
+            return self._merge(raw, plan, before, token)
+
+    def merged_earlier(self, plan: MirroredTable, before: MirroredTable | None) -> MirroredTable:
+        """A table that an earlier process has merged by this plan: its key, its columns and its version."""
+        if plan.key is None:
+            keys = self._writers.of(plan.schema, plan.name, plan.topic, "key")
+            plan = replace(plan, key=list(keys[-1].key) if keys else [])
+        return replace(plan, columns=self._last_columns(plan, before), version=self._target.version(plan.target))
+
+    def _last_columns(self, plan: MirroredTable, before: MirroredTable | None) -> list[str] | None:
+        """The columns of the plan's last events; None if retention has deleted them."""
+        try:
+            with self._read(plan, before) as raw:
+                values, _ = _headers(raw)
+                found = self._writers.find(values, plan.schema, plan.name, plan.topic, "value")
+                return in_order(raw, found, plan.topic)[-1].names if found else plan.columns
+        except GapError:
+            return None
+
+    @contextmanager
+    def _read(self, plan: MirroredTable, before: MirroredTable | None) -> Iterator[DataFrame]:
+        """The records of a plan: their bytes."""
         known = () if before is None else before.offsets
         starts = [*known, *(0 for _ in range(len(plan.offsets) - len(known)))]
         with self._kafka.errors(f"reading {plan.topic}"):
@@ -80,24 +104,16 @@ class TableMerger:
             kept = f.struct("partition", "offset", "timestamp", "key").alias("kafka")
             raw = records.where("value IS NOT NULL").select(kept, "value").persist(StorageLevel.MEMORY_AND_DISK)
             try:
-                return self._merge(raw, plan, before, token)
+                yield raw
             finally:
                 raw.unpersist()
-
-    def merged_earlier(self, plan: MirroredTable) -> MirroredTable:
-        """A table that an earlier process has merged by this plan: its key and its version."""
-        if plan.key is None:
-            keys = self._writers.of(plan.schema, plan.name, plan.topic, "key")
-            plan = replace(plan, key=list(keys[-1].key) if keys else [])
-        return replace(plan, version=self._target.version(plan.target))
 
     def load(self, table: str, rows: DataFrame, writer: Writer, key: Sequence[str]) -> int | None:
         """Overwrite the target with these rows; returns its version."""
         self._schema.fit(table, [writer], key, overwrites=True)
         if not key:
-            row = f.struct(*(column["name"] for column in writer.columns))
-            hashed = rows.withColumn("_row", row).withColumn("_lost", f.col(UNREPRESENTABLE))
-            hashed = hashed.withColumn(keyless_rows.HASH, keyless_rows.row_hash()).drop("_row", "_lost")
+            row = f.struct(*writer.names)
+            hashed = rows.withColumn(keyless_rows.HASH, keyless_rows.row_hash(row, f.col(UNREPRESENTABLE)))
             number = f.row_number().over(Window.partitionBy(keyless_rows.HASH).orderBy(keyless_rows.HASH))
             rows = hashed.withColumn(keyless_rows.DUPLICATE, number.cast("bigint"))
         if DELETED in self._target.columns(table):
@@ -115,7 +131,9 @@ class TableMerger:
         )
         if not writers:
             return MergedTable(replace(plan, key=key, version=None if before is None else before.version), 0)
-        columns = self._schema.fit(plan.target, writers, key or ()).columns
+        succession = self._succession(plan, before, in_order(raw, writers, plan.topic))
+        evolution = self._schema.fit(plan.target, writers, key or (), succession)
+        columns = evolution.columns
         events = flatten(decode(raw, writers, columns, plan.topic), columns, key or ())
         if plan.loaded_lsn:
             events = events.where(f.col("_order.lsn") >= plan.loaded_lsn)
@@ -123,16 +141,9 @@ class TableMerger:
         events = after_truncate(events, stats)
         truncates = stats.last_truncate is not None
         missing = missing_values(writers)
-        fills = {} if truncates else self._fills(plan, before, columns, missing)
+        fills = {} if truncates else self._fills(plan, before, evolution, missing)
         needs_base = (stats.has_incomplete_key_change or not key) and not truncates
-        base = None if before is None or not needs_base else self._target.at(plan.target, before.version)
-        if fills and not key and base is not None and not base.isEmpty():
-            raise RequestRejected(
-                f"{plan.table} has no key, and got the column {next(iter(fills))} with a default: it would be null in "
-                f"the rows that {plan.target} has",
-                "Load the table again with `cdcd spark snapshot`",
-                code="mirror-load-again",
-            )
+        base = None if before is None or not needs_base else self._base(plan, before)
         names = [column["name"] for column in columns]
         view = f"cdcd_source_{token}_{abs(hash(plan.topic))}"
         if key:
@@ -143,6 +154,9 @@ class TableMerger:
             rows = collapse(events, columns, stats.unchanged).withColumn(INSERTED, with_unknown())
             source = MergeSource(view, key, fallible_names(key, columns), names, stats.unchanged)
         else:
+            events = keyless_rows.with_columns_of(events, succession.last)
+            if base is not None and before is not None and (fills or _went(before, base, succession)):
+                events, base, truncates = _counted_anew(events, base, columns, fills, succession.last), None, True
             rows = _numbered(events, base, names, plan)
             row_key = [keyless_rows.HASH, keyless_rows.DUPLICATE]
             source = MergeSource(view, row_key, [], names + row_key, stats.unchanged)
@@ -157,22 +171,48 @@ class TableMerger:
         finally:
             self._target.spark.catalog.dropTempView(view)
             rows.unpersist()
-        merged = replace(plan, key=list(key or ()), version=self._target.version(plan.target))
-        return MergedTable(merged, stats.events)
+        version, last = self._target.version(plan.target), succession.last
+        return MergedTable(replace(plan, key=list(key or ()), version=version, columns=last), stats.events)
+
+    def _base(self, plan: MirroredTable, before: MirroredTable) -> DataFrame:
+        """The rows that the last run published, under the present names of the columns.
+
+        A version has the names that its columns had then. A person who renames a column leaves it in its place.
+        """
+        base, present = self._target.at(plan.target, before.version), list(self._target.columns(plan.target))
+        for old, new in zip(base.columns, present, strict=False):
+            if old not in present and new not in base.columns:
+                base = base.withColumnRenamed(old, new)
+        return base
 
     def _fills(
         self,
         plan: MirroredTable,
         before: MirroredTable | None,
-        columns: Sequence[dict[str, Any]],
+        evolution: Evolution,
         missing: Mapping[str, MissingValue],
-    ) -> dict[str, MissingValue]:
-        """What the published rows hold in the columns that this plan adds. An earlier attempt may have added them."""
-        if before is None or before.version is None or not missing:
+    ) -> dict[str, MissingValue | None]:
+        """What the published rows hold in the columns that this plan adds, or that came again; None: null.
+
+        An earlier attempt may have added them.
+        """
+        if before is None or before.version is None or not (missing or evolution.returned):
             return {}
-        published = self._target.at(plan.target, before.version).columns
-        new = [column for column in columns if column["name"] in missing and column["name"] not in published]
-        return {column["name"]: missing[column["name"]] for column in new}
+        published = {name.lower() for name in self._target.at(plan.target, before.version).columns}
+        added = [each["name"] for each in evolution.columns if each["name"].lower() not in published]
+        stale = [name for name in evolution.returned if name.lower() in published]
+        return {name: missing[name] for name in added if name in missing} | {name: missing.get(name) for name in stale}
+
+    def _succession(self, plan: MirroredTable, before: MirroredTable | None, writers: Sequence[Writer]) -> Succession:
+        """What the published run says of the columns before these schemas of a batch.
+
+        The run of an older cdcd does not say it. Then it is likely the schema that was published before these.
+        """
+        if before is None or before.columns is not None:
+            return Succession(None if before is None else before.columns, before is not None, writers)
+        known = self._writers.known(plan.schema, plan.name, plan.topic, "value")
+        earlier = known[: known.index(writers[0])] if writers[0] in known else []
+        return Succession(earlier[-1].names if earlier else None, False, writers)
 
 
 def batch_schemas(
@@ -213,6 +253,31 @@ def _last_headers(raw: DataFrame, writers: Sequence[Writer], topic: str) -> list
     """The headers of the keys after the last truncate event; None if there is none."""
     events = decode(raw, writers, common_columns(writers), topic)
     return last_key_headers(events) if events.where("op = 't'").limit(1).collect() else None
+
+
+def _went(before: MirroredTable, base: DataFrame, succession: Succession) -> bool:
+    """Whether the published rows have a column that the last events of a batch lack, or have under another name."""
+    known = before.columns or [name for name in base.columns if name not in OWN_COLUMNS]
+    return not {name.lower() for name in known} <= {name.lower() for name in succession.last}
+
+
+def _counted_anew(
+    events: DataFrame,
+    base: DataFrame,
+    columns: Sequence[dict[str, Any]],
+    fills: Mapping[str, MissingValue | None],
+    last: Sequence[str],
+) -> DataFrame:
+    """The events with the published rows before them, as the last schema has these: their hashes are others now."""
+    stale = [name for name in fills if name in base.columns]
+    known = {name: each for name, each in fills.items() if each is not None}
+    rows = with_columns(base.drop(*stale), columns, known)
+    if DELETED in base.columns:
+        # A live row may get the hash of a dead one, which is newer: the MERGE would let it lie.
+        newest = base.agg(f.max(COMMIT_LSN)).first()[0]
+        rows = rows.where(f"NOT coalesce({DELETED}, false)").withColumn(COMMIT_LSN, f.lit(newest).cast("bigint"))
+    anew = keyless_rows.as_events(rows, events)
+    return events.unionByName(keyless_rows.with_columns_of(anew, last))
 
 
 def _headers(raw: DataFrame) -> tuple[list[bytes], list[bytes]]:

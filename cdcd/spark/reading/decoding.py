@@ -113,6 +113,25 @@ def _from_avro(writer: Writer, versions: Mapping[str, list[dict[str, Any]]]) -> 
     return from_avro(payload, writer.renamed(names), {"mode": "FAILFAST", "avroSchema": reader})
 
 
+def in_order(records: DataFrame, writers: Sequence[Writer], topic: str, until_lsn: int | None = None) -> list[Writer]:
+    """The writers of these records in the order of their events; at the end the last event's, perhaps once more.
+
+    Only those of events with a commit LSN below `until_lsn`. Spark looks through the events if their columns differ.
+    """
+    if len({frozenset(each.names) for each in writers}) < 2:
+        return list(writers)
+    events = decode(records.withColumn("_header", header()), writers, common_columns(writers), topic)
+    if until_lsn is not None:
+        events = events.where(f.col("source.commit_lsn") < until_lsn)
+    order = f.struct("source.commit_lsn", "source.seq")
+    rows = events.groupBy("_header").agg(f.min(order).alias("first"), f.max(order).alias("last")).collect()
+    first = {bytes(row["_header"]): tuple(row["first"]) for row in rows}
+    last = {bytes(row["_header"]): tuple(row["last"]) for row in rows}
+    ordered = sorted((each for each in writers if each.header in first), key=lambda each: first[each.header])
+    newest = max(ordered, key=lambda each: last[each.header], default=None)
+    return ordered if newest is None or newest is ordered[-1] else [*ordered, newest]  # a column may come again
+
+
 @dataclass(frozen=True)
 class _YoungerColumn:
     """A column that some writers lack, and that was added with a default."""

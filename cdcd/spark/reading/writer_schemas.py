@@ -41,6 +41,11 @@ class Writer:
         return [{"name": each["name"], "type": each["type"]} for each in self._row()["fields"]]
 
     @property
+    def names(self) -> list[str]:
+        """The names of the row's columns in an event's schema."""
+        return [each["name"] for each in self._row()["fields"]]
+
+    @property
     def key(self) -> tuple[str, ...]:
         """The names of the key's columns in a key's schema."""
         return tuple(each["name"] for each in self.schema["fields"] if "pg_type" in each)

@@ -6,7 +6,7 @@ After: `Cdc.as_of` and `Cdc.verify`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -35,8 +35,16 @@ from cdcd.spark.state.collapse import (
 )
 
 
-def fold(events: DataFrame, columns: Sequence[dict[str, Any]], key: Sequence[str], table: str) -> DataFrame:
+def fold(
+    events: DataFrame,
+    columns: Sequence[dict[str, Any]],
+    key: Sequence[str],
+    table: str,
+    last: Callable[[], Sequence[str]],
+) -> DataFrame:
     """The rows that all these events of a table leave: its columns and the META ones.
+
+    `last` gives the names of the columns of the last event; it is called for a table without a key.
 
     Spark looks through the events now (twice, where there is no key), and again when the caller uses the rows.
     Raises GapError if the events do not go back to the table's beginning.
@@ -46,7 +54,7 @@ def fold(events: DataFrame, columns: Sequence[dict[str, Any]], key: Sequence[str
     flat = after_truncate(flat, stats)
     names = [column["name"] for column in columns]
     if not (key and stats.has_keyed_rows):  # the table may get its key later
-        return _fold_keyless(flat, names, table)
+        return _fold_keyless(keyless_rows.with_columns_of(flat, last()), names, table)
     check_keyed(stats, table, had_key=True)
     if stats.has_incomplete_key_change:
         flat = fill_key_changes(flat, None, columns, key)
@@ -59,8 +67,8 @@ def _fold_keyless(flat: DataFrame, names: Sequence[str], table: str) -> DataFram
     if missing := net.where("_net < 0").count():
         raise GapError(
             f"{table} has no key, and {missing} rows that were deleted never came as they were then",
-            "Its topic does not go back to its beginning, or its columns were altered since, and its old rows with "
-            "them: load it into a mirror, with `cdcd spark snapshot`",
+            "Its topic does not go back to its beginning, or it lacked REPLICA IDENTITY FULL: load it into a mirror, "
+            "with `cdcd spark snapshot`",
             code="mirror-load-again",
         )
     left = net.where("_net > 0").withColumn("_number", f.explode(f.sequence(f.lit(1), f.col("_net").cast("int"))))
@@ -80,10 +88,11 @@ def apply_events(
     key: Sequence[str],
     table: str,
     missing: Mapping[str, MissingValue],
+    last: Callable[[], Sequence[str]],
 ) -> DataFrame:
     """The rows of `base` after these later events: what a MERGE would make of them, without making it.
 
-    `missing`: what the rows of the base hold in columns that it lacks; else they are null.
+    `missing`: what the rows of the base hold in columns that it lacks; else they are null. `last`: as for `fold`.
     """
     flat = flatten(events, columns, key)
     stats = batch_stats(flat)
@@ -95,7 +104,7 @@ def apply_events(
     base = with_columns(base, columns, missing)
     base = base.select(*(column["name"] for column in columns), COMMIT_LSN, SEQ, COMMIT_TS, UNREPRESENTABLE)
     if not key:
-        return _apply_keyless(base, flat, columns)
+        return _apply_keyless(base, flat, last())
     check_keyed(stats, table, had_key=False)  # the base has the key, so no two of its rows share one
     if stats.has_incomplete_key_change:
         flat = fill_key_changes(flat, base, columns, key)
@@ -117,23 +126,13 @@ def with_columns(base: DataFrame, columns: Sequence[dict[str, Any]], missing: Ma
     return base.withColumn(UNREPRESENTABLE, lost)
 
 
-def _apply_keyless(base: DataFrame, flat: DataFrame, columns: Sequence[dict[str, Any]]) -> DataFrame:
-    row = f.struct(*(f.col(each["name"]).cast(ddl(each["type"])).alias(each["name"]) for each in columns))
-    hashed = base.select(row.alias("_row"), f.col(UNREPRESENTABLE).alias("_lost")).withColumn(
-        keyless_rows.HASH, keyless_rows.row_hash()
-    )
-    have = hashed.groupBy(keyless_rows.HASH).agg(
-        f.count("*").alias("_have"), f.first("_row").alias("_row"), f.first("_lost").alias("_lost")
-    )
-    net = keyless_rows.net_counts(flat).select(keyless_rows.HASH, "_net", "_last")
-    counted = have.join(net, keyless_rows.HASH, "full").fillna(0, ["_have", "_net"])
-    left = counted.where("_have + _net > 0").withColumn(
-        "_number", f.explode(f.sequence(f.lit(1), (f.col("_have") + f.col("_net")).cast("int")))
-    )
-    value = f.coalesce("_row", "_last._row")
-    return left.select(
-        *(value.getField(each["name"]).alias(each["name"]) for each in columns),
-        f.coalesce("_lost", "_last._lost").alias(UNREPRESENTABLE),
+def _apply_keyless(base: DataFrame, flat: DataFrame, last: Sequence[str]) -> DataFrame:
+    both = flat.unionByName(keyless_rows.as_events(base, flat))
+    left = keyless_rows.net_counts(keyless_rows.with_columns_of(both, last)).where("_net > 0")
+    names = [field.name for field in flat.schema["_row"].dataType]
+    numbered = left.withColumn("_number", f.explode(f.sequence(f.lit(1), f.col("_net").cast("int"))))
+    return numbered.select(
+        *(f.col("_last._row").getField(name).alias(name) for name in names), f.col("_last._lost").alias(UNREPRESENTABLE)
     )
 
 

@@ -1,6 +1,7 @@
 """Delta Lake tables.
 
-Source: Delta Lake documentation, "Idempotent table writes", "Type widening", "Deletion vectors".
+Source: Delta Lake documentation, "Idempotent table writes", "Type widening", "Deletion vectors",
+"Column mapping".
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ _WIDER: frozenset[tuple[str, str]] = frozenset(
     [("int", "bigint"), ("float", "double"), ("int", "double"), ("date", "timestamp_ntz")]
 )
 _WHOLE = {"int": 10, "bigint": 20}
+_MAPPING = "delta.columnMapping.mode"
 _NOTE = "spark.databricks.delta.commitInfo.userMetadata"
 _TAGS_SEEN = 100
 """Versions to look back. If a plan is carried out again, its MERGE is the last change that the mirror made."""
@@ -37,6 +39,12 @@ class Delta(Target):
         if after is None or before is None:
             return False
         return after[1] >= before[1] and after[0] - after[1] >= before[0] - before[1]
+
+    def rename_statements(self, table: str, old: str, new: str) -> list[str]:
+        """Delta renames a column only where the names of columns are mapped to those in the files."""
+        mapping = f"ALTER TABLE {table} SET TBLPROPERTIES ('{_MAPPING}' = 'name')"
+        mapped = self.spark.sql(f"SHOW TBLPROPERTIES {table}").where(f"key = '{_MAPPING}' AND value <> 'none'")
+        return [*([] if mapped.count() else [mapping]), *super().rename_statements(table, old, new)]
 
     def version(self, table: str) -> int | None:
         return int(self.spark.sql(f"DESCRIBE HISTORY {table} LIMIT 1").first()["version"])

@@ -47,6 +47,10 @@ class Target:
         """Change a column's type to a wider type, which `widens` has allowed."""
         self.spark.sql(f"ALTER TABLE {table} ALTER COLUMN `{column}` TYPE {kind}")
 
+    def rename_statements(self, table: str, old: str, new: str) -> list[str]:
+        """The SQL with which a person renames a column."""
+        return [f"ALTER TABLE {table} RENAME COLUMN {old} TO {new}"]
+
     def widens(self, old: str, new: str) -> bool:
         """Whether the format can change a column of type `old` to `new` in place."""
         raise NotImplementedError
