@@ -19,12 +19,13 @@ from cdcd.errors import GapError, RequestRejected
 from cdcd.lsn import format_lsn
 from cdcd.progress.records import TableRecord
 from cdcd.sink.topics import TopicNames
+from cdcd.spark.arguments import Position, TableList, Tables, lsn_or_time
 from cdcd.spark.load import Snapshot
 from cdcd.spark.mirror.mirror import Mirror
 from cdcd.spark.mirror.run_log import MirroredTable
 from cdcd.spark.mirror.wiring import MirrorOptions, make_mirror
 from cdcd.spark.packages import Format, check_jars, packages
-from cdcd.spark.reading.cuts import Cut, Cuts, Position, lsn_number
+from cdcd.spark.reading.cuts import Cut, Cuts
 from cdcd.spark.reading.kafka import KafkaReader
 from cdcd.spark.reading.topics import Topics
 from cdcd.spark.reading.writer_schemas import RegistryWriters, TopicWriters, Writers
@@ -80,8 +81,8 @@ class Cdc:
         """
         return self.topics.cuts.at(position)
 
-    def tables(self, patterns: Sequence[str] = ("*",), cut: Cut | None = None) -> dict[str, TableRecord]:
-        """The tables that have topics and match (schema.table, `*` stands for any characters), by schema.table."""
+    def tables(self, patterns: Tables = "*", cut: Cut | None = None) -> dict[str, TableRecord]:
+        """The tables that have topics and match the patterns (see `arguments`), by schema.table."""
         return (cut or self.cut()).matching(patterns)
 
     def changes(self, table: str, since: Position | None = None, until: Position | None = None) -> DataFrame:
@@ -97,8 +98,7 @@ class Cdc:
         starts: Sequence[int] = [-2] * len(record.offsets)  # the first offset that retention has left
         since_lsn = 0
         if since is not None:
-            first = cuts.at(since)
-            since_lsn = first.lsn if not isinstance(since, (int, str)) else lsn_number(since)
+            since_lsn = _lsn_of(since, cuts.at(since))
             # The cut that reaches `since` may also hold later transactions, so start at the cut before it.
             before = cuts.below(since_lsn)
             if before is not None and record.topic in before.tables:
@@ -116,7 +116,7 @@ class Cdc:
         cut = self.cut()
         return self.topics.stream(cut.tables[cut.topic(table)], options or {})
 
-    def as_of(self, position: Position | None = None, tables: Sequence[str] = ("*",)) -> dict[str, DataFrame]:
+    def as_of(self, position: Position | None = None, tables: Tables = "*") -> dict[str, DataFrame]:
         """The rows of tables as they stood at one commit LSN, folded from the topics' whole history.
 
         For an LSN, the rows hold every transaction that committed below it, and no other. A time gives the last cut at
@@ -124,10 +124,11 @@ class Cdc:
         PostgreSQL's text. Raises GapError if the topics do not go back to the position, or have not reached it yet.
         """
         cut = self.topics.cuts.at(position)
-        found = cut.matching(tables)
+        wanted = TableList.of(tables)
+        found = cut.matching(wanted)
         if not found:
             raise RequestRejected(
-                f"no table with a topic matches {', '.join(tables)}",
+                f"no table with a topic matches {wanted}",
                 "Write them as schema.table",
                 code="tables-missing",
             )
@@ -161,11 +162,11 @@ class Cdc:
         with self.topics.kafka.errors(f"reading {record.topic}"):
             return fold(events, columns, self.topics.key(record, events), name, last)
 
-    def mirror(self, tables: Sequence[str], catalog: str, format: Format, **options: Any) -> Mirror:  # noqa: A002
+    def mirror(self, tables: Tables, catalog: str, format: Format, **options: Any) -> Mirror:  # noqa: A002
         """Tables in a lake that follow these; `options` are the fields of `MirrorOptions`."""
         return make_mirror(self.spark, self.topics, tables, catalog, format, MirrorOptions(**options))
 
-    def snapshot(self, dsn: str, tables: Sequence[str], parallelism: int = 8, publication: str = "cdcd") -> Snapshot:
+    def snapshot(self, dsn: str, tables: Tables, parallelism: int = 8, publication: str = "cdcd") -> Snapshot:
         """Tables of PostgreSQL at one LSN, for a `with` block: DataFrames by `rows`, and for `Mirror.load`.
 
         `parallelism`: ranges that each table is read in. `publication`: the daemon's, which says which columns there
@@ -182,7 +183,7 @@ class Cdc:
     def verify(
         self,
         dsn: str,
-        tables: Sequence[str] = ("*",),
+        tables: Tables = "*",
         mirror: Mirror | None = None,
         parallelism: int = 8,
         publication: str = "cdcd",
@@ -199,7 +200,7 @@ class Cdc:
         with self.snapshot(dsn, tables, parallelism, publication) as snapshot:
             step(f"wait for {format_lsn(snapshot.lsn)}")
             self.topics.cuts.wait_until(snapshot.lsn, timeout_s)
-            records = self.topics.cuts.at(snapshot.lsn).matching(("*",))
+            records = self.topics.cuts.at(snapshot.lsn).matching("*")
             run = None if mirror is None else mirror.published(snapshot.lsn)
             published = {} if run is None else {table.table: table for table in run.tables}
             reports = []
@@ -238,7 +239,8 @@ class Cdc:
 
 def _lsn_of(position: Position | None, cut: Cut) -> int:
     """The LSN that a position means, given the cut that was found for it."""
-    return lsn_number(position) if isinstance(position, (int, str)) else cut.lsn
+    place = cut.lsn if position is None else lsn_or_time(position)
+    return place if isinstance(place, int) else cut.lsn
 
 
 def _check_whole(name: str, record: TableRecord | None, mirrored: MirroredTable | None) -> None:

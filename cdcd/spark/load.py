@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import reduce
 from types import TracebackType
 from typing import Any, Final, Self
@@ -31,8 +31,9 @@ from cdcd.source.exported_snapshot import export_snapshot
 from cdcd.source.identifiers import identifier
 from cdcd.source.published_tables import PARTITIONED, PublishedTable
 from cdcd.source.session import Session, parameters, pinning_commands
-from cdcd.source.table_selection import TablePattern, shell_word
+from cdcd.source.table_selection import shell_word
 from cdcd.spark import sql_expressions as c
+from cdcd.spark.arguments import TableList, Tables
 from cdcd.spark.exported_snapshot import APPLICATION, Export, ExportedSnapshot
 from cdcd.spark.reading.types import ddl
 from cdcd.spark.reading.writer_schemas import Writer, writer
@@ -57,7 +58,7 @@ class Snapshot:
         dsn: str,
         publication: str,
         names: TopicNames,
-        tables: Sequence[str],
+        tables: Tables,
         parallelism: int,
         export: Export = export_snapshot,
     ) -> None:
@@ -65,16 +66,16 @@ class Snapshot:
         self._spark = spark
         self._dsn = dsn
         self._parallelism = parallelism
-        patterns = [TablePattern(text) for text in tables]
+        wanted = TableList.of(tables)
         self.tables: dict[str, TableSchemas] = {
             made.table: made
             for schema, name, made in selected_schemas((), dsn, "cdcd-spark", publication, names, "decimal")
-            if any(pattern.matches(schema, name) for pattern in patterns)
+            if wanted.matches(schema, name)
         }
         """The published tables that match, by schema.table."""
         if not self.tables:
             raise RequestRejected(
-                f"no table of the publication {publication} matches {', '.join(tables)}",
+                f"no table of the publication {publication} matches {wanted}",
                 "cdcd schema lists the published tables; publication= names another publication",
                 code="tables-missing",
             )

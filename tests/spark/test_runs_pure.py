@@ -19,6 +19,7 @@ from pyspark.sql.types import Row, TimestampType
 from cdcd.errors import Fenced, GapError, KafkaUnavailable, RequestRejected
 from cdcd.progress.records import SnapshotState, TableRecord
 from cdcd.sink.topics import TopicNames
+from cdcd.spark.arguments import TableList
 from cdcd.spark.mirror.merge_sql import MergeSource, merge
 from cdcd.spark.mirror.mirror import Mirror
 from cdcd.spark.mirror.planner import MirrorPlace, Planner
@@ -107,12 +108,12 @@ class World:
         self.refuses_unloaded = False
         self.while_a_load_waits: Callable[[], object] = lambda: None
 
-    def process(self, patterns: Sequence[str] = ("*",)) -> Mirror:
+    def process(self, patterns: Sequence[str] = ("*",), say: Callable[[str], None] = print) -> Mirror:
         """A mirror that knows nothing, as in a new process."""
         cuts: Any = WorldCuts(self)
         target = Delta(self.spark, {})
-        place = MirrorPlace("mirror", "lake.shop", patterns)
-        planner = Planner(cuts, TopicNames("p"), place, 1_000, lambda _: None)
+        place = MirrorPlace("mirror", "lake.shop", TableList.of(patterns))
+        planner = Planner(cuts, TopicNames("p"), place, 1_000, say)
         return Mirror("mirror", cuts, planner, MemoryRunLog(self.rows), WorldMerger(self, target), target, 2, print)
 
 
@@ -280,6 +281,21 @@ def test_a_run_after_a_load_is_not_published_at_an_earlier_lsn() -> None:
     assert published[0].run.lsn >= 300, f"LSN {published[0].run.lsn} is published, but the table was loaded at 300"
 
 
+def test_patterns_that_match_nothing_are_named_and_publish_no_empty_run() -> None:
+    world = World()
+    with pytest.raises(RequestRejected, match=r"matches public\.tt \(did you mean public\.t\?\)"):
+        world.process(("public.tt",)).run_once()
+    with pytest.raises(RequestRejected, match=r"matches public\.\*, !\*\.t\. Write"):
+        world.process(("public.*", "!*.t")).run_once()
+    assert world.rows == {}
+    said: list[str] = []
+    mirror = world.process(("public.t", "sales.*"), said.append)
+    mirror.run_once()
+    world.cut = cut(lsn=200, position=20, offsets=(90,))
+    mirror.run_once()
+    assert [line for line in said if "matches" in line] == ["no table with a topic matches sales.*"]
+
+
 def test_a_target_that_was_dropped_is_refused() -> None:
     world = World()
     world.process().run_once()
@@ -394,7 +410,7 @@ def test_tables_whose_joined_names_are_equal_stay_two_tables() -> None:
     assert list(cut.matching(("*",))) == ['"a.b".c', 'a."b.c"']
     assert cut.topic('"a.b".c') == names.topic(*here)
     assert cut.topic('a."b.c"') == names.topic(*there)
-    planner = Planner(World(), names, MirrorPlace("mirror", "lake.shop", ("*",)), 1_000, print)  # type: ignore[arg-type]
+    planner = Planner(World(), names, MirrorPlace("mirror", "lake.shop", TableList.of("*")), 1_000, print)  # type: ignore[arg-type]
     for name, record in cut.matching(("*",)).items():
         for below in (None, cut):
             loaded = planner.table_to_load(name, below)
@@ -407,7 +423,7 @@ def test_a_table_that_a_setting_has_moved_is_read_where_the_records_say_or_refus
         topic: TableRecord("s", topic, "public", "t", 1, (5,), SnapshotState(1, True, 0))
         for topic in ("p.old", "p.new")
     }
-    planner = Planner(World(), TopicNames("p"), MirrorPlace("mirror", "lake.shop", ("*",)), 1_000, print)  # type: ignore[arg-type]
+    planner = Planner(World(), TopicNames("p"), MirrorPlace("mirror", "lake.shop", TableList.of("*")), 1_000, print)  # type: ignore[arg-type]
     moved = Cut("s", 1, 1, 1, 1, {"p.new": records["p.new"]})
     assert (moved.topic("public.t"), planner.table_to_load("public.t", moved).topic) == ("p.new", "p.new")
     both = Cut("s", 1, 1, 1, 1, records)

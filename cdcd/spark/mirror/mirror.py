@@ -21,13 +21,14 @@ from pyspark.sql import DataFrame
 
 from cdcd.errors import Fenced, RequestRejected
 from cdcd.lsn import format_lsn
+from cdcd.spark.arguments import Position, lsn_or_time
 from cdcd.spark.load import Snapshot
 from cdcd.spark.mirror.merge_sql import DELETED
 from cdcd.spark.mirror.planner import Lag, Planner, ends_below, known_tables, touched_topics
 from cdcd.spark.mirror.run_log import PUBLISHED, MirroredTable, Run, RunLog
 from cdcd.spark.mirror.table_merge import MergedTable, TableMerger
 from cdcd.spark.mirror.targets.target import Target
-from cdcd.spark.reading.cuts import Cut, Cuts, Position, lsn_number
+from cdcd.spark.reading.cuts import Cut, Cuts
 
 
 @dataclass(frozen=True)
@@ -172,13 +173,13 @@ class Mirror:
     def published(self, position: Position | None = None) -> Run:
         """The newest run that was published at or before an LSN or time (None: the newest)."""
         self._prepare()
-        if position is None:
+        place = None if position is None else lsn_or_time(position)
+        if place is None:
             found = self._log.published("true")
-        elif isinstance(position, datetime):
-            aware = position if position.tzinfo is not None else position.replace(tzinfo=UTC)
-            found = self._log.published(f"commit_ts <= timestamp '{aware.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}Z'")
+        elif isinstance(place, datetime):
+            found = self._log.published(f"commit_ts <= timestamp '{place.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}Z'")
         else:
-            found = self._log.published(f"lsn <= {lsn_number(position)}")
+            found = self._log.published(f"lsn <= {place}")
         if found is None:
             raise RequestRejected(
                 f"the mirror {self._name} has published nothing by then",

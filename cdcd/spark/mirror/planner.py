@@ -5,7 +5,7 @@ Before: `reading.cuts` gives the cuts, `run_log` the last published run. After: 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from cdcd.avro.avro_names import avro_name
@@ -14,6 +14,7 @@ from cdcd.lsn import format_lsn
 from cdcd.progress.records import TableRecord
 from cdcd.sink.topics import TopicNames
 from cdcd.source.table_selection import split_name
+from cdcd.spark.arguments import TableList
 from cdcd.spark.mirror.run_log import PLANNED, MirroredTable, Run
 from cdcd.spark.reading.cuts import Cut, Cuts
 
@@ -38,8 +39,7 @@ class MirrorPlace:
     """The mirror's name, among the mirrors that share the catalog."""
     catalog: str
     """catalog.schema of all its tables."""
-    patterns: Sequence[str]
-    """schema.table; `*` stands for any characters."""
+    tables: TableList
 
     def target(self, schema: str, table: str) -> str:
         """The name of a table in the lake."""
@@ -59,6 +59,8 @@ class Planner:
         self._rows_max = rows_max
         self._step = on_step
         self._cut: Cut | None = None
+        self._idle: list[str] = []
+        """The patterns that matched no table when the last run was planned."""
 
     def newest(self) -> Cut:
         """The newest cut in Kafka."""
@@ -88,7 +90,7 @@ class Planner:
                 )
             start = before or self.new_table(record.topic, record.schema, record.table)
             tables[record.topic] = replace(start, schema=record.schema, name=record.table, offsets=list(record.offsets))
-        for record in cut.matching(self._place.patterns).values():
+        for record in cut.matching(self._place.tables).values():
             if record.topic in known:  # a table whose snapshot runs stays as it is
                 tables.setdefault(record.topic, known[record.topic])
         _refuse_shared_targets(tables.values())
@@ -140,9 +142,10 @@ class Planner:
         offset = -1 if published is None else published.progress_offset
         applied = {topic: table.offsets for topic, table in known.items()}
         cut = self._cuts.within(self._rows_max, self._cut, applied, offset)
-        for name in sorted(cut.matching(self._place.patterns).keys() & set(cut.incomplete)):
+        self._name_idle_patterns(cut, is_first=not known)
+        for name in sorted(cut.matching(self._place.tables).keys() & set(cut.incomplete)):
             self._step(f"{name} is parked, or its snapshot runs: until that ends the table stays as it is")
-        for name, record in cut.matching(self._place.patterns).items():
+        for name, record in cut.matching(self._place.tables).items():
             is_loaded = record.topic in known and known[record.topic].loaded_lsn > 0
             if record.snapshot is not None and record.snapshot.where and not is_loaded:
                 self._step(f"{name} is not whole: its snapshot has only the rows with {record.snapshot.where}")
@@ -152,9 +155,24 @@ class Planner:
         # A table may not be published as of an LSN before its own.
         return self._cuts.at(loaded_lsn) if cut.lsn < loaded_lsn else cut
 
+    def _name_idle_patterns(self, cut: Cut, *, is_first: bool) -> None:
+        """Say once which patterns match no table; raise RequestRejected if none does, and nothing is mirrored yet."""
+        with_topics = [(record.schema, record.table) for record in cut.tables.values() if record.schema]
+        idle = self._place.tables.idle(with_topics)
+        if is_first and with_topics and not cut.matching(self._place.tables):
+            raise RequestRejected(
+                f"no table with a topic matches {', '.join(idle) or self._place.tables}",
+                "Write them as schema.table. A table has a topic from its first event on",
+                code="tables-missing",
+            )
+        for each in idle:
+            if each not in self._idle:
+                self._step(f"no table with a topic matches {each}")
+        self._idle = idle
+
     def _complete(self, cut: Cut) -> list[TableRecord]:
         """The matching tables that are complete in Kafka: a table whose snapshot runs waits for the snapshot's end."""
-        found = cut.matching(self._place.patterns).values()
+        found = cut.matching(self._place.tables).values()
         return [record for record in found if record.snapshot is None or record.snapshot.done]
 
 

@@ -12,6 +12,7 @@ from typing import Final, Literal
 from pyspark.sql import SparkSession
 
 from cdcd.errors import SettingsError
+from cdcd.spark.arguments import TableList, Tables
 from cdcd.spark.mirror.merge_sql import Deletes
 from cdcd.spark.mirror.mirror import Mirror
 from cdcd.spark.mirror.planner import MirrorPlace, Planner
@@ -52,28 +53,33 @@ class MirrorOptions:
 def make_mirror(
     spark: SparkSession,
     topics: Topics,
-    tables: Sequence[str],
+    tables: Tables,
     catalog: str,
     format: Format,  # noqa: A002  # the word that Spark uses
     options: MirrorOptions,
 ) -> Mirror:
-    """Make the mirror of the `tables` (patterns of schema.table) in `catalog` (as catalog.schema).
+    """Make the mirror of the `tables` in `catalog` (as catalog.schema).
 
     Tables that match later join by themselves. Each is called {schema}_{table} in the catalog.
-    Raises SettingsError for an unknown format, or for a name that a mirror cannot have.
+    Raises SettingsError for an unknown format or option, or for a name that a mirror cannot have.
     """
-    if format not in _TARGETS:
-        raise SettingsError(
-            f"there is no table format {format!r}", 'Use "delta" or "iceberg"', code="mirror-settings-invalid"
-        )
+    _check("table format", format, tuple(_TARGETS))
+    _check("deletes", options.deletes, ("hard", "soft"))
+    _check("schema_changes", options.schema_changes, ("stop", "follow"))
     if not options.name.replace("_", "").isalnum():
         raise SettingsError(
             f"{options.name!r} is no name for a mirror", "Use letters, digits and _", code="mirror-settings-invalid"
         )
     target = _TARGETS[format](spark, options.properties)
-    place = MirrorPlace(options.name, catalog, tuple(tables))
+    place = MirrorPlace(options.name, catalog, TableList.of(tables))
     planner = Planner(topics.cuts, topics.names, place, options.rows_max, options.on_step)
     follow = options.schema_changes == "follow"
     merger = TableMerger(topics.kafka, topics.writers, target, options.deletes, follow=follow)
     run_log = RunLog(target, catalog, options.name)
     return Mirror(options.name, topics.cuts, planner, run_log, merger, target, options.parallel, options.on_step)
+
+
+def _check(what: str, given: object, allowed: Sequence[str]) -> None:
+    if given not in allowed:
+        shown = " or ".join(f'"{each}"' for each in allowed)
+        raise SettingsError(f"there is no {what} {given!r}", f"Use {shown}", code="mirror-settings-invalid")

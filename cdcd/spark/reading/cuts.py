@@ -15,20 +15,18 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Final, TypeAlias
+from datetime import datetime
+from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from cdcd.errors import GapError, RequestRejected, SettingsError
-from cdcd.lsn import format_lsn, parse_lsn
+from cdcd.lsn import format_lsn
 from cdcd.progress.records import SlotRecord, TableRecord, parse_record
-from cdcd.source.table_selection import TablePattern, qualified_name
+from cdcd.source.table_selection import qualified_name
+from cdcd.spark.arguments import Position, TableList, Tables, lsn_or_time
 from cdcd.spark.reading.kafka import EARLIEST, KafkaReader
-
-Position: TypeAlias = "int | str | datetime"
-"""Where to cut: an LSN as a number or as PostgreSQL's text, or a time (UTC if it has no zone)."""
 
 _VALUE: Final = """
     version int, slot string, lsn string, commit_lsn string, commit_ts bigint, transactions bigint, rows bigint,
@@ -59,12 +57,12 @@ class Cut:
         """The end offset of each partition of the topic: the offset after the last record inside."""
         return self.tables[topic].offsets
 
-    def matching(self, patterns: Sequence[str]) -> dict[str, TableRecord]:
-        """The tables that match one of the patterns (schema.table; `*` stands for any characters), by schema.table."""
-        wanted = [TablePattern(pattern) for pattern in patterns]
+    def matching(self, tables: Tables | TableList) -> dict[str, TableRecord]:
+        """The tables that match the patterns, by schema.table."""
+        wanted = TableList.of(tables)
         found: dict[str, TableRecord] = {}
         for record in self.tables.values():
-            if record.schema and any(pattern.matches(record.schema, record.table) for pattern in wanted):
+            if record.schema and wanted.matches(record.schema, record.table):
                 name = qualified_name(record.schema, record.table)
                 if name in found:
                     raise _two_topics(name, found[name].topic, record.topic)
@@ -149,14 +147,13 @@ class Cuts:
         slot = self._slot or self._only_slot()
         if position is None:
             return self._read(slot, since, None)
-        if isinstance(position, datetime):
-            aware = position if position.tzinfo is not None else position.replace(tzinfo=UTC)
-            found = self._slots(slot, since).where(f.col("commit_ts") <= int(aware.timestamp() * 1_000_000))
-            offset, wanted = found.agg(f.max("progress_offset")).first()[0], position.isoformat()
+        place = lsn_or_time(position)
+        if isinstance(place, datetime):
+            found = self._slots(slot, since).where(f.col("commit_ts") <= int(place.timestamp() * 1_000_000))
+            offset, wanted = found.agg(f.max("progress_offset")).first()[0], place.isoformat()
         else:
-            number = lsn_number(position)
-            found = self._slots(slot, since).where(f.col("lsn") >= number)
-            offset, wanted = found.agg(f.min("progress_offset")).first()[0], format_lsn(number)
+            found = self._slots(slot, since).where(f.col("lsn") >= place)
+            offset, wanted = found.agg(f.min("progress_offset")).first()[0], format_lsn(place)
         if offset is None:
             newest = self._read(slot, since, None)
             raise GapError(
@@ -282,11 +279,6 @@ class Cuts:
 def both_forms(lsn: int) -> str:
     """An LSN as PostgreSQL writes it, and as the number that Spark's columns hold: `0/232FD50 (36896080)`."""
     return f"{format_lsn(lsn)} ({lsn})"
-
-
-def lsn_number(lsn: int | str) -> int:
-    """An LSN as a number, from a number or from PostgreSQL's text."""
-    return parse_lsn(lsn) if isinstance(lsn, str) else lsn
 
 
 def _after(since: Cut | None) -> int:

@@ -1,0 +1,86 @@
+"""What people give to the functions of `cdcd.spark`: tables by patterns, and positions.
+
+Before: a program, or `commands` with the settings file.
+After: `reading.cuts` and `load` select tables by the patterns, `cuts` and the mirror find positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import TypeAlias
+
+from cdcd.errors import SettingsError
+from cdcd.lsn import parse_lsn
+from cdcd.source.table_selection import TablePattern, nearest_table, shell_word
+
+Position: TypeAlias = "int | str | datetime | date"
+"""Where to cut: an LSN as a number or as PostgreSQL's text, or a time, also as ISO text (UTC if it has no zone)."""
+
+Tables: TypeAlias = "str | Sequence[str]"
+"""Patterns of schema.table, in order: the last one that matches a table counts. One that begins with `!` excludes."""
+
+
+@dataclass(frozen=True)
+class TableList:
+    """Some patterns, as a test of tables."""
+
+    patterns: tuple[str, ...]
+
+    @classmethod
+    def of(cls, tables: Tables | TableList) -> TableList:
+        """A text is one pattern. Raises SettingsError for what is no text."""
+        if isinstance(tables, TableList):
+            return tables
+        patterns = (tables,) if isinstance(tables, str) else tuple(tables)
+        given: Iterable[object] = patterns
+        for each in given:
+            if not isinstance(each, str) or not each.removeprefix("!"):
+                raise SettingsError(
+                    f"{each!r} is no pattern of tables",
+                    'Write schema.table, as in "public.*"',
+                    code="arguments-invalid",
+                )
+        return cls(patterns)
+
+    def matches(self, schema: str, table: str) -> bool:
+        """Whether the patterns select this table."""
+        for each in reversed(self.patterns):
+            if TablePattern(each.removeprefix("!")).matches(schema, table):
+                return not each.startswith("!")
+        return False
+
+    def idle(self, known: Iterable[tuple[str, str]]) -> list[str]:
+        """The patterns that match none of these tables (schema, name), each with the table that is most like it."""
+        tables = list(known)
+        found = []
+        for each in self.patterns:
+            pattern = TablePattern(each.removeprefix("!"))
+            if not any(pattern.matches(*table) for table in tables):
+                nearest = nearest_table(pattern, tables)
+                found.append(f"{each} (did you mean {shell_word(nearest)}?)" if nearest else each)
+        return found
+
+    def __str__(self) -> str:
+        return ", ".join(self.patterns)
+
+
+def lsn_or_time(position: Position) -> int | datetime:
+    """An LSN as a number, or a time with its zone. Raises SettingsError if the position is neither."""
+    if isinstance(position, datetime):
+        return position if position.tzinfo is not None else position.replace(tzinfo=UTC)
+    if isinstance(position, date):
+        return datetime(position.year, position.month, position.day, tzinfo=UTC)
+    if not isinstance(position, str):
+        return position
+    for read in parse_lsn, lambda text: lsn_or_time(datetime.fromisoformat(text)):
+        try:
+            return read(position)
+        except ValueError:
+            continue
+    raise SettingsError(
+        f"{position!r} is neither an LSN nor a time",
+        "Write an LSN as 16/B374D848 or as a number, a time as 2026-11-25 05:00:00+00:00 or as a datetime",
+        code="arguments-invalid",
+    )
