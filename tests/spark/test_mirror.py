@@ -353,9 +353,10 @@ def test_a_column_that_went_long_ago_and_one_that_a_person_has_added_block_no_la
     run("INSERT INTO t VALUES (1, 'a'), (2, 'b')")
     run("ALTER TABLE t DROP a", "INSERT INTO t VALUES (3)")
     cdc.spark.sql(f"ALTER TABLE {catalog}.public_t ADD COLUMNS (note string)")
-    run("ALTER TABLE t ADD z text", "INSERT INTO t VALUES (4, 'z')")
-    run("ALTER TABLE t ADD a text", "INSERT INTO t VALUES (5, 'z', 'a')")  # not the one of rows 1 and 2
-    run("ALTER TABLE t DROP a", "DELETE FROM t WHERE id = 2", "ALTER TABLE t ADD a text", "INSERT INTO t VALUES (6)")
+    run(
+        *("ALTER TABLE t ADD z text", "INSERT INTO t VALUES (4, 'z')"),
+        *("ALTER TABLE t ADD a text", "INSERT INTO t VALUES (5, 'z', 'a')"),  # not the column of rows 1 and 2
+    )
     stream.sql("ALTER TABLE t RENAME z TO y", "INSERT INTO t VALUES (7, 'y', 'a')")
     daemon.wait_until_confirmed()
     with pytest.raises(RequestRejected, match="column z went and y came, of the same type") as refused:
@@ -363,6 +364,4 @@ def test_a_column_that_went_long_ago_and_one_that_a_person_has_added_block_no_la
     renames = refused.value.hint.removeprefix("If it was renamed: ").partition(". If not")[0]
     for statement in renames.split("; "):
         cdc.spark.sql(statement)
-    run()
-    run("ALTER TABLE t DROP y", "INSERT INTO t VALUES (8, 'a')")
-    run('ALTER TABLE t RENAME a TO "A"', "INSERT INTO t VALUES (9, 'a')")
+    run('ALTER TABLE t RENAME a TO "A"', "INSERT INTO t VALUES (8, 'y', 'a')")

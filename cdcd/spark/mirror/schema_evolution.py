@@ -15,13 +15,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import Any, Final
 
 from cdcd.errors import RequestRejected
 from cdcd.spark.mirror.merge_sql import DELETED, Deletes
 from cdcd.spark.mirror.targets.target import Target, decimal_of
-from cdcd.spark.reading.types import Avro, common, common_fields, ddl, from_ddl
+from cdcd.spark.reading.decoding import common_columns
+from cdcd.spark.reading.types import Avro, common, ddl, from_ddl
 from cdcd.spark.reading.writer_schemas import Writer
 from cdcd.spark.state.collapse import COMMIT_LSN, COMMIT_TS, META, OP, SEQ, UNCHANGED, UNREPRESENTABLE
 from cdcd.spark.state.keyless_rows import DUPLICATE, HASH
@@ -123,7 +123,7 @@ def evolve(
     With `follow`, a type that cannot be widened stays as it is, and values are cast to it; a renamed column counts as a
     new one. Without `follow`, both raise RequestRejected. A batch that `overwrites` all rows may rename columns.
     """
-    wanted = reduce(common_fields, (each.columns for each in writers))
+    wanted = common_columns(writers)
     old_names = {name.lower(): name for name in existing}
     existing = {name.lower(): kind for name, kind in existing.items()}
     added = [(column["name"], ddl(column["type"])) for column in wanted if column["name"].lower() not in existing]

@@ -15,7 +15,7 @@ An event that is older than a column has the default with which the column was a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Final
@@ -40,8 +40,13 @@ _REST: Final = 2**31 - 1
 
 
 def common_columns(writers: Sequence[Writer]) -> list[dict[str, Any]]:
-    """The columns of all these versions of a table, each of the type that holds the values of all versions."""
-    return reduce(common_fields, (writer.columns for writer in writers))
+    """The columns of all these versions of a table, each of the type that holds the values of all versions.
+
+    Spark resolves names without regard to case. So names that differ in case alone are one column: it has the last one.
+    """
+    last = _spelled([column for writer in writers for column in writer.columns])
+    versions = ([each | {"name": last[each["name"].lower()]} for each in writer.columns] for writer in writers)
+    return reduce(common_fields, versions)
 
 
 def header(column: str = "value") -> Column:
@@ -87,7 +92,14 @@ def decode(records: DataFrame, writers: Sequence[Writer], columns: Sequence[dict
     kept = [name for name in records.columns if name != "value"]
     writer = [number.alias("_writer")] if younger else []
     records = records.where("value IS NOT NULL").select(*kept, event.alias("_event"), *writer)
-    return records.select(*(_field(name, versions, younger).alias(name) for name in FIELDS), *kept)
+    other = _other_spellings(writers, versions)
+    return records.select(*(_field(name, versions, younger, other).alias(name) for name in FIELDS), *kept)
+
+
+def _other_spellings(writers: Sequence[Writer], versions: Iterable[str]) -> dict[str, str]:
+    """The names of writers' columns that differ in case from the names that the columns have now: the latter."""
+    spelled = {name.lower(): name for name in versions}
+    return {name: spelled[name.lower()] for each in writers for name in each.names if name != spelled[name.lower()]}
 
 
 def _versions(writers: Sequence[Writer], columns: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
@@ -95,20 +107,26 @@ def _versions(writers: Sequence[Writer], columns: Sequence[dict[str, Any]]) -> d
 
     No column can have the name of such another field: `_x0_` would be the escape of a zero byte, see `avro_names`.
     """
-    versions = {column["name"]: [column] for column in columns}
+    versions, spelled = {column["name"]: [column] for column in columns}, _spelled(columns)
     for column in (column for writer in writers for column in writer.columns):
-        known = versions[column["name"]]
+        known = versions[spelled[column["name"].lower()]]
         if not avro_resolves(column["type"], known[0]["type"]) and all(column["type"] != e["type"] for e in known):
             known.append({"name": f"_x0_{len(known)}_{column['name']}", "type": column["type"]})
     return versions
 
 
+def _spelled(columns: Iterable[dict[str, Any]]) -> dict[str, str]:
+    """The names of columns, by the names in small letters."""
+    return {column["name"].lower(): column["name"] for column in columns}
+
+
 def _from_avro(writer: Writer, versions: Mapping[str, list[dict[str, Any]]]) -> Column:
     reader = envelope([each for known in versions.values() for each in known], writer.schema, FIELDS)
-    names = {}
+    names, spelled = {}, {name.lower(): name for name in versions}
     for column in writer.columns:
-        of_its_type = (each["name"] for each in versions[column["name"]] if each["type"] == column["type"])
-        names[column["name"]] = next(of_its_type, column["name"])
+        name = spelled[column["name"].lower()]
+        of_its_type = (each["name"] for each in versions[name] if each["type"] == column["type"])
+        names[column["name"]] = next(of_its_type, name)
     payload = f.substring("value", len(writer.header) + 1, _REST)
     return from_avro(payload, writer.renamed(names), {"mode": "FAILFAST", "avroSchema": reader})
 
@@ -166,8 +184,24 @@ def _younger_columns(
     return younger
 
 
-def _field(name: str, versions: Mapping[str, list[dict[str, Any]]], younger: Mapping[str, _YoungerColumn]) -> Column:
+def _field(
+    name: str,
+    versions: Mapping[str, list[dict[str, Any]]],
+    younger: Mapping[str, _YoungerColumn],
+    other: Mapping[str, str],
+) -> Column:
     decoded = f.col("_event").getField(name)
+    if other and name in ("unchanged", "unrepresentable"):
+        present = f.create_map(*(f.lit(each) for pair in other.items() for each in pair))
+
+        def named(column: Column) -> Column:
+            return f.coalesce(present.getItem(column), column)
+
+        decoded = (
+            f.transform(decoded, named)
+            if name == "unchanged"
+            else f.transform(decoded, lambda each: each.withField("column", named(each.getField("column"))))
+        )
     if name == "unrepresentable":
         lost = {column: each for column, each in younger.items() if each.missing.avro is None}
         added = [each.lost(column, image) for column, each in lost.items() for image in ("before", "after")]

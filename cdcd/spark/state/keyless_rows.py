@@ -56,7 +56,8 @@ def row_hash(row: Column, lost: Column) -> Column:
 
 def with_columns_of(events: DataFrame, names: Collection[str]) -> DataFrame:
     """Flat events, whose rows have no value in columns other than these."""
-    if {field.name for field in events.schema["_row"].dataType} <= {*names}:
+    names = {name.lower() for name in names}
+    if {field.name.lower() for field in events.schema["_row"].dataType} <= names:
         return events
     return events.withColumns(
         {row: _only(events, row, names) for row in ("_row", "_before")}
@@ -85,12 +86,12 @@ def _only(events: DataFrame, row: str, names: Collection[str]) -> Column:
     value = f.col(row)
     fields = events.schema[row].dataType.fields
     kept = (
-        (value.getField(each.name) if each.name in names else f.lit(None).cast(each.dataType)).alias(each.name)
+        (value.getField(each.name) if each.name.lower() in names else f.lit(None).cast(each.dataType)).alias(each.name)
         for each in fields
     )
     return f.when(value.isNotNull(), f.struct(*kept))
 
 
 def _only_texts(lost: str, names: Collection[str]) -> Column:
-    texts = f.map_filter(lost, lambda name, _: name.isin(*names))
+    texts = f.map_filter(lost, lambda name, _: f.lower(name).isin(*names))
     return f.when(f.size(texts) > 0, texts)
