@@ -361,10 +361,16 @@ def _add_spark(commands: _Commands) -> None:
     )
     mirror = jobs.add(
         "mirror",
-        "keep Delta or Iceberg tables at the topics' newest cut",
+        "keep Delta or Iceberg tables at the topics' newest cut; with --once, exit code 1 if a table is in quarantine",
         "cdcd spark mirror --config mirror.toml --once",
     )
     mirror.add_argument("--once", action="store_true", help="run up to the newest cut, then end: for schedulers")
+    status = jobs.add(
+        "status",
+        "show the last published run of the mirror, its lag, and the tables that the others go on without",
+        "cdcd spark status --config mirror.toml --json",
+    )
+    status.add_argument("--json", action="store_true", help=_ONE_OBJECT)
     verify = jobs.add(
         "verify",
         "compare the mirror, with the topics' later events, with PostgreSQL at one LSN; exit code 1 if they differ",

@@ -25,10 +25,9 @@ from cdcd.spark.mirror.mirror import Mirror
 from cdcd.spark.mirror.run_log import MirroredTable
 from cdcd.spark.mirror.wiring import MirrorOptions, make_mirror
 from cdcd.spark.packages import Format, check_jars, packages
-from cdcd.spark.reading.cuts import Cut, Cuts
+from cdcd.spark.reading.cuts import Cut
 from cdcd.spark.reading.kafka import KafkaReader
 from cdcd.spark.reading.topics import Topics
-from cdcd.spark.reading.writer_schemas import RegistryWriters, TopicWriters, Writers
 from cdcd.spark.state.as_of import apply_events, fold
 from cdcd.spark.verify import Comparison, Report
 
@@ -58,13 +57,8 @@ class Cdc:
         config = spark.conf
         check_jars(f"{config.get('spark.jars', '')} {config.get('spark.jars.packages', '')}")
         self.spark = spark
-        names = TopicNames(prefix, topic)
         reader = KafkaReader(spark, bootstrap, kafka or {})
-        if registry is None:
-            writers: Writers = TopicWriters(reader, names.schemas)
-        else:
-            writers = RegistryWriters.connect({"url": registry} if isinstance(registry, str) else registry)
-        self.topics = Topics(names, reader, Cuts(reader, names.progress, slot), writers)
+        self.topics = Topics.of(TopicNames(prefix, topic), reader, registry, slot)
 
     def cuts(self) -> DataFrame:
         """Every cut that the progress topic still holds.

@@ -1,4 +1,4 @@
-"""The commands `cdcd spark mirror | verify | snapshot`, also under spark-submit.
+"""The commands `cdcd spark mirror | status | verify | snapshot`, also under spark-submit.
 
 Before: `cli` names the command and the file. After: `Cdc` does the work; each step is a line of output.
 A command uses the session that spark-submit has made. If there is none, it makes one with the file's [spark] settings.
@@ -28,6 +28,7 @@ from cdcd.spark.metrics import MirrorMetrics
 from cdcd.spark.mirror.mirror import Mirror, PublishedRun
 from cdcd.spark.packages import check_jars, packages
 from cdcd.spark.reading.cuts import both_forms
+from cdcd.spark.status import MirrorStatus
 from cdcd.spark.steps import Steps
 from cdcd.terminal.visible_text import visible
 
@@ -47,7 +48,10 @@ def translating_errors() -> Iterator[None]:
 
 
 def mirror(path: str, *, once: bool, out: TextIO) -> bool:
-    """Run the mirror until SIGTERM; with `once`, up to the cut that is the newest one now. Returns True."""
+    """Run the mirror until SIGTERM; with `once`, up to the cut that is the newest one now.
+
+    Returns whether the last run has brought all tables to its LSN: False if some are in quarantine.
+    """
     settings = s.load(path)
     steps = Steps(partial(_say, out))
     with steps.watched(_START):
@@ -60,7 +64,7 @@ def mirror(path: str, *, once: bool, out: TextIO) -> bool:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    runs = 0
+    runs, is_whole = 0, True
     while not stop.is_set():
         began = time.monotonic()
         try:
@@ -77,7 +81,7 @@ def mirror(path: str, *, once: bool, out: TextIO) -> bool:
         if metrics is not None:
             metrics.report(published, lag)
         if published is not None:
-            runs += 1
+            runs, is_whole = runs + 1, not published.run.quarantined
             _say(out, _shown(published, lag.events))
             if settings.mirror.compact_every_runs and runs % settings.mirror.compact_every_runs == 0:
                 with steps.watched("compact"):
@@ -86,6 +90,17 @@ def mirror(path: str, *, once: bool, out: TextIO) -> bool:
             break
         if not once:
             stop.wait(max(0.0, settings.mirror.interval_s - (time.monotonic() - began)))
+    return is_whole or not once
+
+
+def status(path: str, *, as_json: bool, out: TextIO) -> bool:
+    """Say where the mirror's tables are, as the last run published them. Returns True."""
+    settings = s.load(path)
+    steps = Steps(partial(_say, sys.stderr))
+    with steps.watched(_START):
+        made = _mirror(_cdc(settings), settings, steps)
+        found = MirrorStatus(made.published(), made.lag())
+    out.writelines(f"{line}\n" for line in (found.as_json() if as_json else found.as_text()).split("\n"))
     return True
 
 
@@ -167,7 +182,7 @@ def _mirror(cdc: Cdc, settings: s.SparkSettings, steps: Steps) -> Mirror:
         )
     return cdc.mirror(
         m.tables, m.catalog, m.format, name=m.name, deletes=m.deletes, schema_changes=m.schema_changes,
-        rows_max=m.rows_max, parallel=m.parallel, properties=m.properties, on_step=steps,
+        table_errors=m.table_errors, rows_max=m.rows_max, parallel=m.parallel, properties=m.properties, on_step=steps,
     )  # fmt: skip
 
 

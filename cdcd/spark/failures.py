@@ -26,10 +26,11 @@ from pyspark.errors import (
 from cdcd.errors import CdcdError
 from cdcd.spark.packages import packages
 
-_LASTING: Final = (
+LASTING: Final = (
     AnalysisException, IllegalArgumentException, ParseException, PySparkAttributeError, PySparkTypeError,
     PySparkValueError,
 )  # fmt: skip
+"""Spark refuses what it is asked for, and would do so again."""
 _LACKS_CLASS: Final = re.compile(r"ClassNotFoundException|NoClassDefFoundError|DATA_SOURCE_NOT_FOUND|Failed to find")
 _HAS_NO_GATEWAY: Final = "[JAVA_GATEWAY_EXITED]"
 _JAVA_VERSION: Final = re.compile(r'^JAVA_VERSION="([^"]+)"', re.MULTILINE)
@@ -49,7 +50,7 @@ def hint(error: BaseException, message: str) -> str:
         return f"See its output above. {java()}"
     if _LACKS_CLASS.search(str(error)):
         return f"A jar is missing in the session. Name these {_JARS}: {packages()}"
-    if isinstance(error, _LASTING):
+    if isinstance(error, LASTING):
         return "Spark refuses what the job asks for, and will do so again: correct that. Spark's own log says more"
     return "Spark's own log says more. Start the job again: it goes on where it was"
 

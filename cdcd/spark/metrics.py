@@ -26,7 +26,14 @@ class MirrorMetrics:
         self._lag_seconds = Gauge(
             "cdcd_mirror_lag_seconds", "Between the last published and Kafka's commit.", registry=registry
         )
-        self._lsn = Gauge("cdcd_mirror_published_lsn", "The LSN that all tables are at.", registry=registry)
+        self._quarantined = Gauge(
+            "cdcd_mirror_quarantined", "1 for each table that the others go on without.", ["table"], registry=registry
+        )
+        self._lsn = Gauge(
+            "cdcd_mirror_published_lsn",
+            "The LSN that all tables are at, but for those in quarantine.",
+            registry=registry,
+        )
         self._events = Counter("cdcd_mirror_events", "Events merged and published.", registry=registry)
         self._runs = Histogram("cdcd_mirror_run_seconds", "Duration of a run.", buckets=_SECONDS, registry=registry)
         self._server = MonitoringServer(
@@ -41,6 +48,9 @@ class MirrorMetrics:
         self._lag_events.set(lag.events)
         self._lag_seconds.set(lag.seconds)
         if published is not None:
+            self._quarantined.clear()
+            for table in published.run.quarantined:
+                self._quarantined.labels(table).set(1)
             self._lsn.set(published.run.lsn)
             self._events.inc(published.events)
             self._runs.observe(published.seconds)

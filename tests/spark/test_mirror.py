@@ -121,7 +121,7 @@ def test_a_change_that_cannot_be_followed_stops_with_a_hint_and_goes_on_when_tol
     daemon = stream.daemon().start()
     daemon.wait_for_log("going on")
     catalog = lake("iceberg")
-    mirror = cdc.mirror(["*"], catalog, "iceberg")
+    mirror = cdc.mirror("*", catalog, "iceberg", table_errors="stop")
     stream.sql("INSERT INTO t VALUES (1, 'a', 1)")
     daemon.wait_until_confirmed()
     mirror.run_once()
@@ -213,7 +213,7 @@ def test_a_table_without_a_key_is_followed_through_columns_that_go_and_come(
     stream.sql("CREATE TABLE t (v int, a text, _row text, _lost int)", "ALTER TABLE t REPLICA IDENTITY FULL")
     daemon = stream.daemon().start()
     daemon.wait_for_log("going on")
-    mirror = cdc.mirror(["*"], lake(form), form, deletes=deletes)
+    mirror = cdc.mirror(["*"], lake(form), form, deletes=deletes, table_errors="stop")
 
     def run(*statements: str) -> None:
         stream.sql(*statements)
@@ -338,7 +338,7 @@ def test_a_column_that_went_long_ago_and_one_that_a_person_has_added_block_no_la
     daemon = stream.daemon().start()
     daemon.wait_for_log("going on")
     catalog = lake(form)
-    mirror = cdc.mirror(["*"], catalog, form)
+    mirror = cdc.mirror(["*"], catalog, form, table_errors="stop")
 
     def run(*statements: str) -> None:
         stream.sql(*statements)

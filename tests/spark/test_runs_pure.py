@@ -22,12 +22,14 @@ from cdcd.sink.topics import TopicNames
 from cdcd.spark.arguments import TableList
 from cdcd.spark.mirror.merge_sql import MergeSource, merge
 from cdcd.spark.mirror.mirror import Mirror
-from cdcd.spark.mirror.planner import MirrorPlace, Planner
+from cdcd.spark.mirror.planner import Lag, MirrorPlace, Planner
+from cdcd.spark.mirror.quarantine import Quarantine, TableErrors
 from cdcd.spark.mirror.run_log import PLANNED, PUBLISHED, MirroredTable, Run, RunLog, parse_run
 from cdcd.spark.mirror.table_merge import MergedTable, TableMerger, batch_schemas
 from cdcd.spark.mirror.targets.delta import Delta
 from cdcd.spark.reading.cuts import Cut
 from cdcd.spark.reading.writer_schemas import RegistryWriters
+from cdcd.spark.status import MirrorStatus
 
 TOPIC = "p.public.t"
 
@@ -89,6 +91,10 @@ class MemoryRunLog(RunLog):
         planned = newest[0] if newest and newest[0].state == PLANNED else None
         return next((run for run in newest if run.state == PUBLISHED), None), planned
 
+    def published(self, at_most: str) -> Run | None:
+        assert at_most == "true"
+        return self.last()[0]
+
     def write(self, run: Run) -> None:
         self.rows[run.run] = run
 
@@ -106,15 +112,25 @@ class World:
         self.merges: list[tuple[MirroredTable, MirroredTable | None]] = []
         self.fails: list[Exception] = []
         self.refuses_unloaded = False
+        self.broken: set[str] = set()
+        """The names of tables that cannot be merged."""
         self.while_a_load_waits: Callable[[], object] = lambda: None
 
-    def process(self, patterns: Sequence[str] = ("*",), say: Callable[[str], None] = print) -> Mirror:
+    def process(
+        self,
+        patterns: Sequence[str] = ("*",),
+        say: Callable[[str], None] = print,
+        table_errors: TableErrors = "stop",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> Mirror:
         """A mirror that knows nothing, as in a new process."""
         cuts: Any = WorldCuts(self)
         target = Delta(self.spark, {})
         place = MirrorPlace("mirror", "lake.shop", TableList.of(patterns))
-        planner = Planner(cuts, TopicNames("p"), place, 1_000, say)
-        return Mirror("mirror", cuts, planner, MemoryRunLog(self.rows), WorldMerger(self, target), target, 2, print)
+        quarantine = Quarantine(table_errors, say, clock)
+        planner = Planner(cuts, TopicNames("p"), place, 1_000, say, quarantine)
+        log, merger = MemoryRunLog(self.rows), WorldMerger(self, target)
+        return Mirror("mirror", planner, log, merger, target, 2, print, quarantine)
 
 
 class WorldCuts:
@@ -151,9 +167,14 @@ class WorldMerger(TableMerger):
             raise RequestRejected("the key of public.t has changed", "Load it again", code="statement-refused")
         if world.fails:
             raise world.fails.pop(0)
+        if plan.name in world.broken:
+            raise RequestRejected(f"{plan.table} has a bad column", "Rename it", code="mirror-schema-changed")
         world.merges.append((plan, before))
         world.spark.commit(plan.target, "MERGE")
         return MergedTable(replace(plan, key=["id"], version=len(world.spark.history[plan.target]) - 1), 1)
+
+    def _last_columns(self, plan: MirroredTable, before: MirroredTable | None) -> list[str]:
+        return ["id"]
 
     def load(self, table: str, rows: Any, writer: Any, key: Any) -> int:
         self._world.spark.commit(table, "WRITE")
@@ -279,6 +300,123 @@ def test_a_run_after_a_load_is_not_published_at_an_earlier_lsn() -> None:
     world.newest = cut(lsn=400, position=40, offsets=(90,))
     published = world.process().load(snapshot(300))  # rows_max allows no more than LSN 100
     assert published[0].run.lsn >= 300, f"LSN {published[0].run.lsn} is published, but the table was loaded at 300"
+
+
+def two_tables(lsn: int, position: int, good: int, bad: int, name: str = "bad") -> Cut:
+    tables = [("t", good), (name, bad)]
+    records = {
+        f"p.public.{each}": TableRecord("s", f"p.public.{each}", "public", each, lsn, (end,), SnapshotState(1, True, 0))
+        for each, end in tables
+    }
+    return Cut("s", lsn, lsn, lsn, position, records)
+
+
+def test_one_bad_table_is_in_quarantine_until_it_is_cured_and_the_others_go_on() -> None:
+    world, now, said = World(), 0.0, list[str]()
+    world.cut = two_tables(lsn=100, position=10, good=50, bad=50)
+    mirror = world.process(say=said.append, table_errors="quarantine", clock=lambda: now)
+    mirror.run_once()
+    world.broken, world.cut = {"bad"}, two_tables(lsn=200, position=20, good=60, bad=60)
+    mirror.run_once()
+    error = "public.bad has a bad column. Rename it [mirror-schema-changed]"
+    assert mirror.published().quarantined == {"public.bad": error}
+    assert said[-1].endswith(f"public.bad is in quarantine, and the other tables go on without it: {error}")
+    by_topic = world.rows[2].by_topic()
+    assert (by_topic["p.public.t"].offsets, by_topic["p.public.bad"].offsets) == ([60], [50])
+    assert (by_topic["p.public.t"].version, by_topic["p.public.bad"].version) == (2, 1)
+    tried = len(world.merges)
+    assert mirror.run_once() is None, "it is not tried again for a while"
+    world.cut = two_tables(lsn=300, position=30, good=70, bad=70)
+    mirror.run_once()
+    assert (len(world.merges), mirror.published().quarantined) == (tried + 1, {"public.bad": error})
+    now = 31.0
+    assert mirror.run_once() is not None, "nothing is new, but the table may be cured"
+    assert mirror.published().quarantined == {"public.bad": error}
+    now = 62.0
+    assert mirror.run_once() is None, "the second pause is longer"
+    now, world.broken = 92.0, set()
+    mirror.run_once()
+    assert mirror.published().quarantined == {}
+    (_, before) = world.merges[-1]
+    assert before is not None
+    assert (before.offsets, mirror.published().by_topic()["p.public.bad"].offsets) == ([50], [70])
+    assert mirror.run_once() is None
+
+
+def test_a_table_in_quarantine_is_tried_at_once_by_a_new_process_and_by_the_process_that_ends_its_run() -> None:
+    world = World()
+    world.cut = two_tables(lsn=100, position=10, good=50, bad=50)
+    world.broken = {"bad"}
+    world.process(table_errors="quarantine").run_once()
+    assert world.rows[1].by_topic()["p.public.bad"].offsets == [], "it was never published"
+    world.broken = set()
+    world.fails = [KafkaUnavailable("dies here", "", code="kafka-unavailable")]
+    with pytest.raises(KafkaUnavailable):
+        world.process(table_errors="quarantine").run_once()
+    assert world.rows[2].state == PLANNED
+    done = world.process(table_errors="quarantine").run_once()
+    assert done is not None
+    assert done.run.quarantined == {}
+
+
+def test_what_is_not_of_one_table_stops_all() -> None:
+    for error in (
+        Fenced("f", code="mirror-fenced"),
+        KafkaUnavailable("k", code="kafka-unavailable"),
+        ZeroDivisionError(),
+    ):
+        world = World()
+        world.fails = [error]
+        with pytest.raises(type(error)):
+            world.process(table_errors="quarantine").run_once()
+        assert world.rows[1].state == PLANNED
+
+
+def test_a_table_whose_merge_is_done_is_not_put_into_quarantine() -> None:
+    world = World()
+    mirror = world.process(table_errors="quarantine")
+    merge = mirror._merger.merge
+
+    def fails_after(plan: MirroredTable, before: MirroredTable | None, token: str) -> MergedTable:
+        merge(plan, before, token)
+        raise GapError("the end", code="mirror-load-again")
+
+    mirror._merger.merge = fails_after  # type: ignore[method-assign]
+    with pytest.raises(GapError):
+        mirror.run_once()
+    assert world.process().run_once() is not None
+    assert len(world.merges) == 1, "the next process finds it merged"
+
+
+@pytest.mark.parametrize("came_first", ["t", "T"])
+def test_of_two_tables_of_one_name_in_the_lake_the_one_that_is_there_goes_on(came_first: str) -> None:
+    world = World()
+    if came_first == "T":
+        world.cut = two_tables(lsn=50, position=5, good=0, bad=50, name="T")
+        del world.cut.tables["p.public.t"]  # type: ignore[attr-defined]
+        world.process().run_once()
+    world.cut = two_tables(lsn=100, position=10, good=50, bad=60, name="T")
+    mirror = world.process(table_errors="quarantine")
+    mirror.run_once()
+    [(name, error)] = mirror.published().quarantined.items()
+    assert name == {"t": "public.T", "T": "public.t"}[came_first]
+    assert error.startswith(f"public.{came_first} and {name} would both become lake.shop.`public_t`")
+
+
+def test_the_status_names_the_tables_in_quarantine() -> None:
+    tables = (
+        MirroredTable(TOPIC, "public", "t", "lake.`public_t`", ["id"], [1], 0, 3, ["id"]),
+        MirroredTable("p.public.u", "public", "u", "lake.`public_u`", None, [], 0, None, None, "it is bad"),
+    )
+    status = MirrorStatus(Run("mirror", 7, PUBLISHED, "s", 36896080, 1, 1, 1, tables), Lag(10, 2000, 1.5))
+    assert status.as_text().splitlines() == [
+        "mirror: run 7, published at 0/232FD50; behind the topics: 2,000 events, 10 bytes of WAL, 1.5 s",
+        "  public.t as lake.`public_t`: published",
+        "  public.u as lake.`public_u`: IN QUARANTINE, it is bad",
+    ]
+    found = json.loads(status.as_json())
+    assert [each["quarantine"] for each in found["tables"]] == [None, "it is bad"]
+    assert (found["lsn"], found["lag_events"]) == ("0/232FD50", 2000)
 
 
 def test_patterns_that_match_nothing_are_named_and_publish_no_empty_run() -> None:
@@ -410,7 +548,8 @@ def test_tables_whose_joined_names_are_equal_stay_two_tables() -> None:
     assert list(cut.matching(("*",))) == ['"a.b".c', 'a."b.c"']
     assert cut.topic('"a.b".c') == names.topic(*here)
     assert cut.topic('a."b.c"') == names.topic(*there)
-    planner = Planner(World(), names, MirrorPlace("mirror", "lake.shop", TableList.of("*")), 1_000, print)  # type: ignore[arg-type]
+    place, quarantine = MirrorPlace("mirror", "lake.shop", TableList.of("*")), Quarantine("stop", print)
+    planner = Planner(World(), names, place, 1_000, print, quarantine)  # type: ignore[arg-type]
     for name, record in cut.matching(("*",)).items():
         for below in (None, cut):
             loaded = planner.table_to_load(name, below)
@@ -423,7 +562,8 @@ def test_a_table_that_a_setting_has_moved_is_read_where_the_records_say_or_refus
         topic: TableRecord("s", topic, "public", "t", 1, (5,), SnapshotState(1, True, 0))
         for topic in ("p.old", "p.new")
     }
-    planner = Planner(World(), TopicNames("p"), MirrorPlace("mirror", "lake.shop", TableList.of("*")), 1_000, print)  # type: ignore[arg-type]
+    place, quarantine = MirrorPlace("mirror", "lake.shop", TableList.of("*")), Quarantine("stop", print)
+    planner = Planner(World(), TopicNames("p"), place, 1_000, print, quarantine)  # type: ignore[arg-type]
     moved = Cut("s", 1, 1, 1, 1, {"p.new": records["p.new"]})
     assert (moved.topic("public.t"), planner.table_to_load("public.t", moved).topic) == ("p.new", "p.new")
     both = Cut("s", 1, 1, 1, 1, records)

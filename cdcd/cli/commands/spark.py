@@ -31,6 +31,8 @@ def execute(args: Namespace, load: Load, out: TextIO) -> bool:  # noqa: ARG001  
     with commands.translating_errors():
         if args.job == "mirror":
             return commands.mirror(args.config, once=args.once, out=out)
+        if args.job == "status":
+            return commands.status(args.config, as_json=args.json, out=out)
         if args.job == "verify":
             return commands.verify(args.config, topics=args.topics, as_json=args.json, out=out)
         return commands.snapshot(args.config, args.tables, out=out)

@@ -25,10 +25,11 @@ from cdcd.spark.arguments import Position, lsn_or_time
 from cdcd.spark.load import Snapshot
 from cdcd.spark.mirror.merge_sql import DELETED
 from cdcd.spark.mirror.planner import Lag, Planner, ends_below, known_tables, touched_topics
+from cdcd.spark.mirror.quarantine import Quarantine
 from cdcd.spark.mirror.run_log import PUBLISHED, MirroredTable, Run, RunLog
 from cdcd.spark.mirror.table_merge import MergedTable, TableMerger
 from cdcd.spark.mirror.targets.target import Target
-from cdcd.spark.reading.cuts import Cut, Cuts
+from cdcd.spark.reading.cuts import Cut
 
 
 @dataclass(frozen=True)
@@ -46,17 +47,17 @@ class Mirror:
     def __init__(
         self,
         name: str,
-        cuts: Cuts,
         planner: Planner,
         run_log: RunLog,
         merger: TableMerger,
         target: Target,
         parallel: int,
         on_step: Callable[[str], None],
+        quarantine: Quarantine,
     ) -> None:
         """`wiring.make_mirror` makes these parts of `MirrorOptions`, which say what they mean."""
         self._name = name
-        self._cuts = cuts
+        self._quarantine = quarantine
         self._planner = planner
         self._log = run_log
         self._merger = merger
@@ -160,14 +161,14 @@ class Mirror:
     def as_of(self, position: Position | None = None) -> dict[str, DataFrame]:
         """Every table, by schema.table, as the newest run at or before an LSN or time published it (None: the newest).
 
-        With `deletes="soft"`, deleted rows are in it, and marked. Raises RequestRejected if no run was published by
-        then.
+        Without those that were in quarantine then, which are not at the run's LSN: `published().quarantined`. With
+        `deletes="soft"`, deleted rows are in it, and marked. Raises RequestRejected if no run was published by then.
         """
         run = self.published(position)
         return {
             table.table: self._target.at(table.target, table.version)
             for table in run.tables
-            if table.key is not None and self._target.exists(table.target)
+            if table.key is not None and table.error is None and self._target.exists(table.target)
         }
 
     def published(self, position: Position | None = None) -> Run:
@@ -206,10 +207,10 @@ class Mirror:
         self._finish_planned(snapshot)
         published, _ = self._log.last()
         known = known_tables(published, {})
-        below = self._cuts.below(snapshot.lsn)
+        below = self._planner.cuts.below(snapshot.lsn)
         loaded = [self._load(snapshot, name, known, below) for name in snapshot.tables]
         self._step(f"wait for {format_lsn(snapshot.lsn)}")
-        self._cuts.wait_until(snapshot.lsn, timeout_s)
+        self._planner.cuts.wait_until(snapshot.lsn, timeout_s)
         self._loaded = {table.topic: table for table in loaded}
         return self.catch_up()
 
@@ -253,7 +254,7 @@ class Mirror:
         known = known_tables(published, self._loaded)
         touched = touched_topics(planned, known)
         loads = {t.loaded_lsn for t in planned.tables if _starts_from_load(t, known.get(t.topic))}
-        below = {lsn: self._cuts.below(lsn) for lsn in loads}
+        below = {lsn: self._planner.cuts.below(lsn) for lsn in loads}
 
         def one(table: MirroredTable) -> MergedTable:
             before = known.get(table.topic)
@@ -261,12 +262,20 @@ class Mirror:
                 before = replace(table, offsets=ends_below(below[table.loaded_lsn], table.topic))
             if table.topic in self._replacing:
                 return MergedTable(before or replace(table, offsets=[], version=None), 0)
-            if table.topic not in touched:
+            if table.topic not in touched or table.error is not None:
                 return MergedTable(table, 0)
-            exists = self._target.exists(table.target)
-            if exists and self._target.tagged(table.target, self._name, planned.token):
+            try:
+                return merged_or_refused(table, before)
+            except Exception as error:  # raised again unless the table alone has it
+                if self._is_merged(table.target, planned.token):
+                    raise
+                last = before or replace(table, key=None, offsets=[], version=None)
+                return MergedTable(self._quarantine.put(last, error), 0)
+
+        def merged_or_refused(table: MirroredTable, before: MirroredTable | None) -> MergedTable:
+            if self._is_merged(table.target, planned.token):
                 return MergedTable(self._merger.merged_earlier(table, before), 0)
-            self._check_target(table.target, before, exists=exists)
+            self._check_target(table.target, before)
             self._step(f"merge {table.target}")
             merged = self._merger.merge(table, before, planned.token)
             self._step(f"merged {table.target}")
@@ -275,8 +284,12 @@ class Mirror:
         with self._target.tagging(self._name, planned.token), ThreadPoolExecutor(self._parallel) as pool:
             return list(pool.map(one, planned.tables))
 
-    def _check_target(self, target: str, before: MirroredTable | None, *, exists: bool) -> None:
+    def _is_merged(self, target: str, token: str) -> bool:
+        return self._target.exists(target) and self._target.tagged(target, self._name, token)
+
+    def _check_target(self, target: str, before: MirroredTable | None) -> None:
         """Raise RequestRejected if the target is not what the last run published: a MERGE would add to other rows."""
+        exists = self._target.exists(target)
         if before is None or before.version is None:
             if exists and not self._target.empty(target):
                 raise RequestRejected(

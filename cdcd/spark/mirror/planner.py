@@ -5,7 +5,7 @@ Before: `reading.cuts` gives the cuts, `run_log` the last published run. After: 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from cdcd.avro.avro_names import avro_name
@@ -15,6 +15,7 @@ from cdcd.progress.records import TableRecord
 from cdcd.sink.topics import TopicNames
 from cdcd.source.table_selection import split_name
 from cdcd.spark.arguments import TableList
+from cdcd.spark.mirror.quarantine import Quarantine
 from cdcd.spark.mirror.run_log import PLANNED, MirroredTable, Run
 from cdcd.spark.reading.cuts import Cut, Cuts
 
@@ -50,10 +51,17 @@ class Planner:
     """Plans runs. Keeps the newest cut that it has read, so that it reads each progress record once."""
 
     def __init__(
-        self, cuts: Cuts, names: TopicNames, place: MirrorPlace, rows_max: int, on_step: Callable[[str], None]
+        self,
+        cuts: Cuts,
+        names: TopicNames,
+        place: MirrorPlace,
+        rows_max: int,
+        on_step: Callable[[str], None],
+        quarantine: Quarantine,
     ) -> None:
         """`rows_max`: events that a run takes at most, if a cut allows that."""
-        self._cuts = cuts
+        self.cuts = cuts
+        self._quarantine = quarantine
         self._names = names
         self._place = place
         self._rows_max = rows_max
@@ -64,36 +72,42 @@ class Planner:
 
     def newest(self) -> Cut:
         """The newest cut in Kafka."""
-        return self._cuts.at(None, self._cut)
+        return self.cuts.at(None, self._cut)
 
     def plan(self, published: Run | None, loaded: Mapping[str, MirroredTable]) -> Run | None:
         """The next run after the `published` one; None if there is nothing to do.
 
         `loaded`: by topic, tables that were loaded and are not published yet; the run publishes them.
-        Raises RequestRejected, GapError or SettingsError if these topics cannot be mirrored after that run.
+        A table in quarantine stays as it is until it is to be tried again. Raises RequestRejected or GapError if these
+        topics cannot be mirrored after that run.
         """
         known = known_tables(published, loaded)
+        due = self._quarantine.due(known.values())
         cut = self._next_cut(published, known, loaded)
         if published is not None:
             _check_continues(published, cut)
         self._cut = self._cut if self._cut is not None and self._cut.progress_offset > cut.progress_offset else cut
-        if published is not None and not loaded and cut.progress_offset <= published.progress_offset:
+        if published is not None and not (loaded or due) and cut.progress_offset <= published.progress_offset:
             return None
         tables = dict(loaded)
         for record in self._complete(cut):
-            before = known.get(record.topic)
-            if before is not None and any(old > new for old, new in zip(before.offsets, record.offsets, strict=False)):
-                raise GapError(
+            before = known.get(record.topic) or self.new_table(record.topic, record.schema, record.table)
+            start = replace(before, schema=record.schema, name=record.table, error=None)
+            if before.error is not None and record.topic not in due:
+                tables[record.topic] = before
+            elif any(old > new for old, new in zip(before.offsets, record.offsets, strict=False)):
+                error = GapError(
                     f"the topic {record.topic} ends before the offset up to which it was mirrored: it was made again",
                     "Load the table again with `cdcd spark snapshot`",
                     code="mirror-load-again",
                 )
-            start = before or self.new_table(record.topic, record.schema, record.table)
-            tables[record.topic] = replace(start, schema=record.schema, name=record.table, offsets=list(record.offsets))
+                tables[record.topic] = self._quarantine.put(start, error)
+            else:
+                tables[record.topic] = replace(start, offsets=list(record.offsets))
         for record in cut.matching(self._place.tables).values():
             if record.topic in known:  # a table whose snapshot runs stays as it is
                 tables.setdefault(record.topic, known[record.topic])
-        _refuse_shared_targets(tables.values())
+        self._part_shared_targets(tables, known)
         run = Run(
             mirror=self._place.name,
             run=1 if published is None else published.run + 1,
@@ -141,7 +155,7 @@ class Planner:
         """The cut up to which the next run reads."""
         offset = -1 if published is None else published.progress_offset
         applied = {topic: table.offsets for topic, table in known.items()}
-        cut = self._cuts.within(self._rows_max, self._cut, applied, offset)
+        cut = self.cuts.within(self._rows_max, self._cut, applied, offset)
         self._name_idle_patterns(cut, is_first=not known)
         for name in sorted(cut.matching(self._place.tables).keys() & set(cut.incomplete)):
             self._step(f"{name} is parked, or its snapshot runs: until that ends the table stays as it is")
@@ -153,7 +167,26 @@ class Planner:
                 self._step(f"the snapshot of {name} was stopped: until there is a new one the table stays as it is")
         loaded_lsn = max((table.loaded_lsn for table in loaded.values()), default=0)
         # A table may not be published as of an LSN before its own.
-        return self._cuts.at(loaded_lsn) if cut.lsn < loaded_lsn else cut
+        return self.cuts.at(loaded_lsn) if cut.lsn < loaded_lsn else cut
+
+    def _part_shared_targets(self, tables: dict[str, MirroredTable], known: Mapping[str, MirroredTable]) -> None:
+        """Of tables with one name in the lake only one goes on: the one that is there, or else in small letters."""
+
+        def place(table: MirroredTable) -> tuple[bool, bool, str]:
+            is_there = table.topic in known and known[table.topic].version is not None
+            return not is_there, table.name != table.name.lower(), table.topic
+
+        owners: dict[str, str] = {}
+        for table in sorted(tables.values(), key=place):
+            owner = owners.setdefault(table.target, table.table)
+            if owner != table.table and table.error is None:
+                error = SettingsError(
+                    f"{owner} and {table.table} would both become {table.target}",
+                    "Mirror them into two schemas, with a pattern each",
+                    code="mirror-settings-invalid",
+                )
+                before = known.get(table.topic) or self.new_table(table.topic, table.schema, table.name)
+                tables[table.topic] = self._quarantine.put(before, error)
 
     def _name_idle_patterns(self, cut: Cut, *, is_first: bool) -> None:
         """Say once which patterns match no table; raise RequestRejected if none does, and nothing is mirrored yet."""
@@ -206,15 +239,3 @@ def _check_continues(published: Run, cut: Cut) -> None:
             "The topics were made again: drop the tables, and start a mirror under another name",
             code="mirror-load-again",
         )
-
-
-def _refuse_shared_targets(tables: Iterable[MirroredTable]) -> None:
-    seen: dict[str, str] = {}
-    for table in tables:
-        other = seen.setdefault(table.target, table.table)
-        if other != table.table:
-            raise SettingsError(
-                f"{other} and {table.table} would both become {table.target}",
-                "Mirror them into two schemas, with a pattern each",
-                code="mirror-settings-invalid",
-            )

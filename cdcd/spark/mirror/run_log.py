@@ -29,7 +29,7 @@ RUNS_TABLE: Final = "cdcd_runs"
 PLANNED: Final = "planned"
 PUBLISHED: Final = "published"
 
-_YOUNGER_FIELDS: Final = {"columns": "array<string>"}
+_YOUNGER_FIELDS: Final = {"columns": "array<string>", "error": "string"}
 """Fields of a table that the table of an older cdcd lacks."""
 _TABLES: Final = f"""array<struct<topic: string, schema: string, name: string, target: string, key: array<string>,
     offsets: array<bigint>, loaded_lsn: bigint, version: bigint,
@@ -56,6 +56,8 @@ class MirroredTable:
     """The target's version; None if the target never held a row."""
     columns: list[str] | None = None
     """The columns of its last events; None if nobody knows them."""
+    error: str | None = None
+    """Why the run has left the table as it was: see `quarantine`. None: the table is at the run's LSN."""
 
     @property
     def table(self) -> str:
@@ -65,7 +67,7 @@ class MirroredTable:
 
 @dataclass(frozen=True)
 class Run:
-    """One run: once it is published, all tables are at exactly `lsn`."""
+    """One run: once it is published, all tables are at exactly `lsn`, but for those in quarantine."""
 
     mirror: str
     run: int
@@ -80,6 +82,11 @@ class Run:
     tables: tuple[MirroredTable, ...] = field(repr=False)
     token: str = field(default_factory=lambda: uuid4().hex, compare=False)
     """Names this plan: another plan of the same number has another token."""
+
+    @property
+    def quarantined(self) -> dict[str, str]:
+        """The tables (schema.table) that are not at the run's LSN, each with its error."""
+        return {table.table: table.error for table in self.tables if table.error is not None}
 
     def by_topic(self) -> dict[str, MirroredTable]:
         """The tables by topic."""

@@ -16,6 +16,7 @@ from cdcd.spark.arguments import TableList, Tables
 from cdcd.spark.mirror.merge_sql import Deletes
 from cdcd.spark.mirror.mirror import Mirror
 from cdcd.spark.mirror.planner import MirrorPlace, Planner
+from cdcd.spark.mirror.quarantine import Quarantine, TableErrors
 from cdcd.spark.mirror.run_log import RunLog
 from cdcd.spark.mirror.table_merge import TableMerger
 from cdcd.spark.mirror.targets.delta import Delta
@@ -40,6 +41,8 @@ class MirrorOptions:
     """With "soft", deleted rows stay, and _is_deleted is set in them."""
     schema_changes: Literal["stop", "follow"] = "stop"
     """If the format cannot follow a change of columns: "stop" with an error, or "follow" as `schema_evolution` says."""
+    table_errors: TableErrors = "quarantine"
+    """What an error that one table has does: see `quarantine`. With "stop" it ends the run, and so all tables stay."""
     rows_max: int = 5_000_000
     """Events that a run takes at most, if a cut allows that."""
     parallel: int = 2
@@ -66,17 +69,19 @@ def make_mirror(
     _check("table format", format, tuple(_TARGETS))
     _check("deletes", options.deletes, ("hard", "soft"))
     _check("schema_changes", options.schema_changes, ("stop", "follow"))
+    _check("table_errors", options.table_errors, ("quarantine", "stop"))
     if not options.name.replace("_", "").isalnum():
         raise SettingsError(
             f"{options.name!r} is no name for a mirror", "Use letters, digits and _", code="mirror-settings-invalid"
         )
     target = _TARGETS[format](spark, options.properties)
     place = MirrorPlace(options.name, catalog, TableList.of(tables))
-    planner = Planner(topics.cuts, topics.names, place, options.rows_max, options.on_step)
+    quarantine = Quarantine(options.table_errors, options.on_step)
+    planner = Planner(topics.cuts, topics.names, place, options.rows_max, options.on_step, quarantine)
     follow = options.schema_changes == "follow"
     merger = TableMerger(topics.kafka, topics.writers, target, options.deletes, follow=follow)
     run_log = RunLog(target, catalog, options.name)
-    return Mirror(options.name, topics.cuts, planner, run_log, merger, target, options.parallel, options.on_step)
+    return Mirror(options.name, planner, run_log, merger, target, options.parallel, options.on_step, quarantine)
 
 
 def _check(what: str, given: object, allowed: Sequence[str]) -> None:

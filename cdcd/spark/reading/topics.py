@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
@@ -21,7 +21,7 @@ from cdcd.spark.reading.cuts import Cuts
 from cdcd.spark.reading.decoding import common_columns, decode, header, in_order, of_table
 from cdcd.spark.reading.kafka import KafkaReader
 from cdcd.spark.reading.missing_values import MissingValue, missing_values
-from cdcd.spark.reading.writer_schemas import Writer, Writers
+from cdcd.spark.reading.writer_schemas import RegistryWriters, TopicWriters, Writer, Writers
 
 _KAFKA: Final = ("partition", "offset", "timestamp", "key")
 
@@ -34,6 +34,17 @@ class Topics:
     kafka: KafkaReader
     cuts: Cuts
     writers: Writers
+
+    @classmethod
+    def of(
+        cls, names: TopicNames, kafka: KafkaReader, registry: str | Mapping[str, Any] | None, slot: str | None
+    ) -> Self:
+        """The topics with these names. `registry`, `slot`: as for `Cdc`."""
+        if registry is None:
+            writers: Writers = TopicWriters(kafka, names.schemas)
+        else:
+            writers = RegistryWriters.connect({"url": registry} if isinstance(registry, str) else registry)
+        return cls(names, kafka, Cuts(kafka, names.progress, slot), writers)
 
     def events(
         self, record: TableRecord, starts: Sequence[int], since_lsn: int = 0, until_lsn: int | None = None

@@ -17,6 +17,7 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
+from pyspark.sql.types import DataType
 
 from cdcd.spark.state.collapse import COMMIT_LSN, COMMIT_TS, OP, SEQ, UNCHANGED, UNREPRESENTABLE
 
@@ -72,14 +73,19 @@ def as_events(rows: DataFrame, like: DataFrame) -> DataFrame:
         "_order": f.struct(COMMIT_LSN, SEQ),
         OP: f.lit("r"),
         "_ts": f.col(COMMIT_TS),
-        "_row": f.struct(*(f.col(field.name).cast(field.dataType).alias(field.name) for field in fields)),
+        "_row": f.struct(*(_as(field.dataType, rows, field.name).alias(field.name) for field in fields)),
         "_lost": f.col(UNREPRESENTABLE),
-        UNCHANGED: f.array(),
+        UNCHANGED: f.expr("cast(array() as array<string>)"),
         "_unkeyed": f.lit(True),
     }
-    return rows.select(
-        *(values.get(each.name, f.lit(None)).cast(each.dataType).alias(each.name) for each in like.schema)
-    )
+    nothing = {each.name: f.lit(None).cast(each.dataType) for each in like.schema}
+    return rows.select(*(value.alias(name) for name, value in (nothing | values).items()))
+
+
+def _as(wanted: DataType, rows: DataFrame, name: str) -> Column:
+    """A column of this type. Spark does not cast a type to itself if parts of it may be null here alone."""
+    is_same = rows.schema[name].dataType.simpleString() == wanted.simpleString()
+    return f.col(name) if is_same else f.col(name).cast(wanted)
 
 
 def _only(events: DataFrame, row: str, names: Collection[str]) -> Column:
