@@ -103,9 +103,9 @@ class Cdc:
     def changes_stream(self, table: str, options: Mapping[str, str] | None = None) -> DataFrame:
         """The events of a table as a stream, with the columns of `changes`.
 
-        `options`: those of Spark's Kafka source (startingOffsets, maxOffsetsPerTrigger, ...). The query knows the
-        schemas that exist when it starts. A record of a later schema stops it with an error that says so; start the
-        query again.
+        `options`: those of Spark's Kafka source (startingOffsets, maxOffsetsPerTrigger, ...); failOnDataLoss = "false"
+        lets it go on after events that retention has deleted. The query knows the schemas that exist when it starts. A
+        record of a later schema stops it with an error that says so; start the query again.
         """
         cut = self.cut()
         return self.topics.stream(cut.tables[cut.topic(table)], options or {})

@@ -8,9 +8,11 @@ The connection that made the slot must stay open, and idle, as long as tasks may
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
-from typing import Final, Self, TypeAlias
+from typing import Any, Final, Protocol, Self
+
+import psycopg
 
 from cdcd.errors import RequestRejected
 from cdcd.snapshot.reader import SnapshotConnection
@@ -20,9 +22,8 @@ from cdcd.source.published_tables import PublishedTable, published_tables
 from cdcd.source.query_runner import QueryRunner
 from cdcd.source.server_errors import SnapshotGone
 from cdcd.source.session import Session, connect, parameters
+from cdcd.source.slot_wait import SlotWait
 from cdcd.source.table_selection import qualified_name
-
-Export: TypeAlias = "Callable[[Connection, Session], CreatedSlot]"
 
 APPLICATION: Final = "cdcd-spark"
 
@@ -32,6 +33,13 @@ _HSTORE: Final = """
     FROM pg_catalog.pg_extension e JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace
     WHERE e.extname = 'hstore'
 """
+
+
+class Export(Protocol):
+    """Makes the slot: see `source.exported_snapshot.export_snapshot`."""
+
+    def __call__(self, maker: Connection, session: Session, *, meanwhile: Callable[[], None]) -> CreatedSlot:
+        """`meanwhile` is called now and then while the server waits for open transactions."""
 
 
 class ExportedSnapshot:
@@ -52,6 +60,8 @@ class ExportedSnapshot:
         """The schema of the extension hstore, quoted; empty if the database does not have it."""
         self.published: dict[str, PublishedTable] = {}
         """The tables as the snapshot shows them, by schema.table."""
+        self.login: Mapping[str, str] = {}
+        """libpq's parameters of the connection to the server that has the snapshot; empty before the `with` block."""
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
@@ -65,8 +75,10 @@ class ExportedSnapshot:
         """Take a snapshot and lock the tables; returns what must stay open."""
         with ExitStack() as stack, Session(self._dsn, APPLICATION) as session:
             maker = stack.enter_context(Connection(self._dsn, APPLICATION))
-            slot = self._export(maker, session)
-            holder = stack.enter_context(closing(SnapshotConnection(connect(parameters(self._dsn, APPLICATION)))))
+            with SlotWait(session, None, is_standby=maker.standby, application_name=APPLICATION) as wait:
+                slot = self._export(maker, session, meanwhile=wait.look)
+            connection = connect(parameters(self._dsn, APPLICATION))
+            holder = stack.enter_context(closing(SnapshotConnection(connection)))
             holder.import_snapshot(slot.snapshot or "")
             published = self._published(holder)
             if missing := [table for table in self._tables if table not in published]:
@@ -76,9 +88,26 @@ class ExportedSnapshot:
             wanted = [published[table] for table in self._tables]
             lock_tables(holder, session, [table.oid for table in wanted], [table.expression for table in wanted])
             self.lsn, self.name, self.published = slot.consistent_lsn, slot.snapshot or "", published
+            self.login = login(connection)
             self.server_version = maker.server_version
             self.hstore_schema = next((schema for (schema,) in session.rows(_HSTORE)), "")
             return stack.pop_all()
 
     def _published(self, asks: QueryRunner) -> dict[str, PublishedTable]:
         return {qualified_name(table.schema, table.name): table for table in published_tables(asks, self._publication)}
+
+
+def login(connection: psycopg.Connection[Any]) -> dict[str, str]:
+    """The parameters of an open connection, as libpq has found them: in the DSN, a service, the environment or a file.
+
+    Of several hosts it is the one that the connection leads to: no other server has the snapshot.
+    """
+    info = connection.info
+    found = {each.keyword.decode(): each.val.decode() for each in connection.pgconn.info if each.val is not None}
+    is_default = not found.get("host") and info.host.startswith("/")
+    host = "localhost" if is_default else info.host
+    return (
+        found
+        | {"host": host, "port": str(info.port), "dbname": info.dbname, "user": info.user}
+        | ({"password": info.password} if info.password else {})
+    )

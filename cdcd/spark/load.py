@@ -14,11 +14,11 @@ rights of this role.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from functools import reduce
 from types import TracebackType
 from typing import Any, Final, Self
+from urllib.parse import quote
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -30,7 +30,7 @@ from cdcd.sink.topics import TopicNames
 from cdcd.source.exported_snapshot import export_snapshot
 from cdcd.source.identifiers import identifier
 from cdcd.source.published_tables import PARTITIONED, PublishedTable
-from cdcd.source.session import Session, parameters, pinning_commands
+from cdcd.source.session import Session, pinning_commands
 from cdcd.source.table_selection import shell_word
 from cdcd.spark import sql_expressions as c
 from cdcd.spark.arguments import TableList, Tables
@@ -140,7 +140,7 @@ class Snapshot:
             *made,
             f.lit(self.lsn).cast("bigint").alias(COMMIT_LSN),
             f.lit(SNAPSHOT_SEQ).cast("bigint").alias(SEQ),
-            f.lit(None).cast("timestamp").alias(COMMIT_TS),
+            f.lit(None).cast("timestamp_ltz").alias(COMMIT_TS),
             f.from_json(UNREPRESENTABLE, "map<string,string>").alias(UNREPRESENTABLE),
         )
 
@@ -190,7 +190,7 @@ class Snapshot:
         return f"FROM {self._table(table).expression} WHERE {f'({row_filter})' if row_filter else 'true'}"
 
     def _properties(self) -> tuple[str, dict[str, str]]:
-        url, properties = jdbc(self._dsn)
+        url, properties = jdbc(self._exported.login)
         return url, properties | {
             "fetchsize": str(FETCH_ROWS),
             "prepareThreshold": "-1",  # pgjdbc: binary transfer from the first execution on
@@ -222,19 +222,19 @@ def ctid_ranges(pages: int, pieces: int) -> list[str]:
     ]
 
 
-def jdbc(dsn: str) -> tuple[str, dict[str, str]]:
-    """A libpq connection string as a JDBC URL and its properties. The login pins what `session` pins."""
-    parts: Mapping[str, Any] = parameters(dsn, APPLICATION)
-    host = str(parts.get("host") or "localhost").split(",")[0]
+def jdbc(login: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """A JDBC URL and its properties from libpq's parameters of a connection, which pin what `session` pins."""
+    host = login["host"]
     if host.startswith("/"):
         raise SettingsError(
             "JDBC cannot use the socket directory that the DSN names", "Give a host: host=localhost", code="dsn-invalid"
         )
-    port = str(parts.get("port") or 5432).split(",")[0]
-    properties = {of_jdbc: str(parts[name]) for name, of_jdbc in _JDBC_NAMES.items() if name in parts}
-    if "password" not in properties and "PGPASSWORD" in os.environ:
-        properties["password"] = os.environ["PGPASSWORD"]
-    return f"jdbc:postgresql://{host}:{port}/{parts.get('dbname', '')}", {"driver": _DRIVER, **properties}
+    properties = {of_jdbc: login[name] for name, of_jdbc in _JDBC_NAMES.items() if login.get(name)}
+    shown = f"[{host}]" if ":" in host else host
+    return f"jdbc:postgresql://{shown}:{login['port']}/{quote(login['dbname'], safe='')}", {
+        "driver": _DRIVER,
+        **properties,
+    }
 
 
 def _texts(lost: Mapping[str, str]) -> str:

@@ -134,7 +134,7 @@ def test_a_table_that_is_rewritten_just_after_the_snapshot_is_not_read_as_empty_
         "ALTER TABLE other ALTER id TYPE bigint",
     ]
 
-    def export_then_rewrite(maker: Connection, session: Session) -> CreatedSlot:
+    def export_then_rewrite(maker: Connection, session: Session, **_: object) -> CreatedSlot:
         slot = export_snapshot(maker, session)
         if rewrites:
             connection.execute(rewrites.pop().encode())

@@ -24,15 +24,16 @@ from pyspark.sql import SparkSession
 from cdcd.avro.type_forms import TYPE_FORMS
 from cdcd.errors import CdcdError, DecodeError, RequestRejected, SettingsError
 from cdcd.sink.topics import TopicNames
-from cdcd.source.session import PINNED
 from cdcd.spark import commands, failures, jvm, settings
 from cdcd.spark.load import ctid_ranges, jdbc
 from cdcd.spark.mirror.merge_sql import MergeSource, merge
-from cdcd.spark.mirror.schema_evolution import Evolution, Succession, evolve
+from cdcd.spark.mirror.schema_evolution import Evolution, Succession, TargetSchema, evolve
 from cdcd.spark.mirror.targets.delta import Delta
 from cdcd.spark.mirror.targets.iceberg import Iceberg
 from cdcd.spark.mirror.targets.target import Target
+from cdcd.spark.mirror.wiring import _quoted
 from cdcd.spark.packages import check_jars, packages
+from cdcd.spark.reading.kafka import KafkaReader
 from cdcd.spark.reading.missing_values import MissingValue, missing_values
 from cdcd.spark.reading.topics import Topics
 from cdcd.spark.reading.type_table import KINDS
@@ -104,17 +105,18 @@ def test_ranges_cover_every_page_and_the_last_is_open() -> None:
     assert ranges[-1] == "ctid >= '(9,0)'::tid"
 
 
-def test_a_dsn_becomes_a_jdbc_url() -> None:
-    url, properties = jdbc("postgresql://cdc:secret@db:5433/shop?sslmode=verify-full")
+def test_a_login_becomes_a_jdbc_url() -> None:
+    login = {"host": "db", "port": "5433", "dbname": "shop", "user": "cdc", "password": "secret", "sslcert": ""}
+    url, properties = jdbc(login | {"sslmode": "verify-full", "gssencmode": "prefer"})
     assert url == "jdbc:postgresql://db:5433/shop"
-    assert properties["password"] == "secret"
-    assert properties["sslmode"] == "verify-full"
-
-
-def test_a_session_over_jdbc_pins_what_every_session_pins() -> None:
-    _, properties = jdbc("host=db dbname=shop options='-c work_mem=1MB -c statement_timeout=1s'")
-    assert all(f"-c {name}=" in properties["options"] for name, _ in PINNED)
-    assert properties["options"].index("work_mem=1MB") < properties["options"].index("statement_timeout=0")
+    assert properties == {
+        "driver": "org.postgresql.Driver", "user": "cdc", "password": "secret", "sslmode": "verify-full"
+    }  # fmt: skip
+    assert jdbc(login | {"host": "fe80::1", "dbname": "my shop/ä"})[0] == (
+        "jdbc:postgresql://[fe80::1]:5433/my%20shop%2F%C3%A4"
+    )
+    with pytest.raises(SettingsError, match="cannot use the socket directory"):
+        jdbc(login | {"host": "/var/run/postgresql"})
 
 
 def test_the_shipped_file_loads_and_a_wrong_key_is_named(tmp_path: Path) -> None:
@@ -355,6 +357,95 @@ def test_a_name_that_differs_in_case_alone_is_the_same_column() -> None:
         Iceberg(None, {}), "t", {"id": "int", "Name": "string"}, succession.writers, succession, follow=False
     )
     assert (changed.added, changed.returned) == ([], [])
+
+
+class NewTarget(Target):
+    """A format without tables, which notes the columns of those that are made."""
+
+    created = ""
+
+    def exists(self, table: str) -> bool:
+        return False
+
+    def create(self, table: str, columns: str) -> None:
+        self.created = columns
+
+
+def test_names_are_refused_only_if_the_table_needs_them_and_whatever_their_case() -> None:
+    target = NewTarget(None, {})
+    schema = TargetSchema(target, "hard", follow=False)
+    for name in "_SEQ", "_Commit_Lsn", "_is_deleted", "_unrepresentable":
+        with pytest.raises(RequestRejected, match=f"the source has a column {name}, a name that the mirror itself"):
+            schema.fit("t", [_writer(**{"id": "int", name: "string"})], ["id"])
+    for name in "_op", "_unchanged", "_row_hash", "_duplicate", "_unrepresentable_if_new":
+        schema.fit("t", [_writer(**{"id": "int", name: "string"})], ["id"])
+        assert f"`{name}` string" in target.created
+    for name in "_row_hash", "_DUPLICATE":
+        with pytest.raises(RequestRejected, match=f"a column {name}"):
+            schema.fit("t", [_writer(id="int", **{name: "string"})], [])
+    source = MergeSource("s", ["id"], [], ["id", "_op", "_unchanged"], ["_unchanged"])
+    statement = merge("t", source, deletes="hard")
+    assert "s._x0_op <> 'd'" in statement
+    assert "CASE WHEN array_contains(s._x0_unchanged, '_unchanged') THEN t.`_unchanged`" in statement
+
+
+def test_an_instant_is_one_whatever_the_session_means_by_timestamp() -> None:
+    kinds = [("a", "timestamp"), ("b", "struct<timestamp:timestamp,x:array<timestamp>,y:timestamp_ntz>")]
+    session: Any = SimpleNamespace(table=lambda _: SimpleNamespace(dtypes=kinds))
+    assert Delta(session, {}).columns("t") == {
+        "a": "timestamp_ltz", "b": "struct<timestamp:timestamp_ltz,x:array<timestamp_ltz>,y:timestamp_ntz>"
+    }  # fmt: skip
+    assert ddl({"type": "long", "logicalType": "timestamp-micros"}) == "timestamp_ltz"
+
+
+def test_delta_takes_a_local_time_into_a_table_that_has_none() -> None:
+    statements: list[str] = []
+    target = Delta(SimpleNamespace(sql=statements.append), {})
+    target.add_columns("t", [("n", "int"), ("at", "array<timestamp_ntz>")])
+    target.add_columns("t", [("n", "int")])
+    target.widen("t", "day", "timestamp_ntz")
+    feature = "ALTER TABLE t SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')"
+    assert statements == [
+        feature, "ALTER TABLE t ADD COLUMNS (`n` int, `at` array<timestamp_ntz>)",
+        "ALTER TABLE t ADD COLUMNS (`n` int)",
+        feature, "ALTER TABLE t ALTER COLUMN `day` TYPE timestamp_ntz",
+    ]  # fmt: skip
+
+
+def test_a_stream_may_pass_over_what_retention_has_deleted_and_reads_one_topic() -> None:
+    given: dict[str, str] = {}
+
+    class Reader:
+        def options(self, **more: str) -> Reader:
+            given.update(more)
+            return self
+
+        def option(self, name: str, value: str) -> Reader:
+            return self.options(**{name: value})
+
+        def load(self) -> None: ...
+
+    session: Any = SimpleNamespace(readStream=SimpleNamespace(format=lambda _: Reader()))
+    reader = KafkaReader(session, "k:9092", {})
+    reader.stream("p.t", {"failOnDataLoss": "false", "kafka.isolation.level": "read_uncommitted"})
+    assert given["failOnDataLoss"] == "false"
+    assert (given["subscribe"], given["kafka.isolation.level"]) == ("p.t", "read_committed")
+    for name in "subscribePattern", "assign", "Subscribe":
+        with pytest.raises(SettingsError, match=f"the topic of one table, and {name} names others"):
+            reader.stream("p.t", {name: "x"})
+
+
+@pytest.mark.parametrize(
+    ("catalog", "quoted"),
+    [
+        ("my-lake.shop", "`my-lake`.shop"),
+        ("lake.shop", "lake.shop"),
+        ("lake.größe", "lake.`größe`"),
+        ("`a.b`.c", "`a.b`.c"),
+    ],
+)
+def test_a_catalog_may_have_a_name_that_sql_has_to_quote(catalog: str, quoted: str) -> None:
+    assert _quoted(catalog) == quoted
 
 
 def test_a_merge_has_only_the_clauses_that_it_needs() -> None:

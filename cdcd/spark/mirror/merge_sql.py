@@ -17,7 +17,7 @@ Deletes: TypeAlias = Literal["hard", "soft"]
 
 DELETED: Final = "_is_deleted"
 """Not `_deleted`: that is a metadata column of Iceberg."""
-INSERTED: Final = "_unrepresentable_if_new"
+INSERTED: Final = "_x0_unrepresentable_if_new"
 """A column of the source: UNREPRESENTABLE for a row that the target does not have yet."""
 
 _META: Final = (COMMIT_LSN, SEQ, COMMIT_TS)

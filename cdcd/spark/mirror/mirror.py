@@ -178,7 +178,7 @@ class Mirror:
         if place is None:
             found = self._log.published("true")
         elif isinstance(place, datetime):
-            found = self._log.published(f"commit_ts <= timestamp '{place.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}Z'")
+            found = self._log.published(f"commit_ts <= timestamp_ltz '{place.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}Z'")
         else:
             found = self._log.published(f"lsn <= {place}")
         if found is None:

@@ -35,7 +35,7 @@ _TABLES: Final = f"""array<struct<topic: string, schema: string, name: string, t
     offsets: array<bigint>, loaded_lsn: bigint, version: bigint,
     {", ".join(f"{name}: {kind}" for name, kind in _YOUNGER_FIELDS.items())}>>"""
 _COLUMNS: Final = f"""mirror string, run bigint, state string, slot string, lsn bigint, commit_lsn bigint,
-    commit_ts timestamp, progress_offset bigint, at timestamp, token string, tables {_TABLES}"""
+    commit_ts timestamp_ltz, progress_offset bigint, at timestamp_ltz, token string, tables {_TABLES}"""
 
 
 @dataclass(frozen=True)

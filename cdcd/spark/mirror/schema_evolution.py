@@ -23,11 +23,11 @@ from cdcd.spark.mirror.targets.target import Target, decimal_of
 from cdcd.spark.reading.decoding import common_columns
 from cdcd.spark.reading.types import Avro, common, ddl, from_ddl
 from cdcd.spark.reading.writer_schemas import Writer
-from cdcd.spark.state.collapse import COMMIT_LSN, COMMIT_TS, META, OP, SEQ, UNCHANGED, UNREPRESENTABLE
+from cdcd.spark.state.collapse import COMMIT_LSN, COMMIT_TS, META, SEQ, UNREPRESENTABLE
 from cdcd.spark.state.keyless_rows import DUPLICATE, HASH
 
-OWN_COLUMNS: Final = frozenset((COMMIT_LSN, SEQ, COMMIT_TS, UNREPRESENTABLE, DELETED, HASH, DUPLICATE, OP, UNCHANGED))
-"""Names of columns that the mirror itself uses."""
+OWN_COLUMNS: Final = frozenset((COMMIT_LSN, SEQ, COMMIT_TS, UNREPRESENTABLE, DELETED, HASH, DUPLICATE))
+"""Names of columns that the mirror itself uses; the last two only in a table without a key."""
 
 
 @dataclass(frozen=True)
@@ -84,9 +84,10 @@ class TargetSchema:
         """
         target = self._target
         exists = target.exists(table)
-        existing = {n: kind for n, kind in target.columns(table).items() if n not in OWN_COLUMNS} if exists else {}
+        own_names = OWN_COLUMNS - ({HASH, DUPLICATE} if key else set())
+        existing = {n: kind for n, kind in target.columns(table).items() if n not in own_names} if exists else {}
         changed = evolve(target, table, existing, writers, succession, follow=self._follow, overwrites=overwrites)
-        taken = sorted(OWN_COLUMNS & {column["name"] for column in changed.columns})
+        taken = sorted(column["name"] for column in changed.columns if column["name"].lower() in own_names)
         if taken:
             raise RequestRejected(
                 f"{table}: the source has a column {taken[0]}, a name that the mirror itself uses",

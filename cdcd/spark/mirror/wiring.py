@@ -5,6 +5,7 @@ Before: `Cdc.mirror` has the topics and the user's options. After: `mirror` runs
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
@@ -74,6 +75,7 @@ def make_mirror(
         raise SettingsError(
             f"{options.name!r} is no name for a mirror", "Use letters, digits and _", code="mirror-settings-invalid"
         )
+    catalog = _quoted(catalog)
     target = _TARGETS[format](spark, options.properties)
     place = MirrorPlace(options.name, catalog, TableList.of(tables))
     quarantine = Quarantine(options.table_errors, options.on_step)
@@ -88,3 +90,10 @@ def _check(what: str, given: object, allowed: Sequence[str]) -> None:
     if given not in allowed:
         shown = " or ".join(f'"{each}"' for each in allowed)
         raise SettingsError(f"there is no {what} {given!r}", f"Use {shown}", code="mirror-settings-invalid")
+
+
+def _quoted(catalog: str) -> str:
+    """catalog.schema with quotes where Spark's SQL needs them, unless a person has written some."""
+    if "`" in catalog:
+        return catalog
+    return ".".join(part if re.fullmatch(r"\w+", part, re.ASCII) else f"`{part}`" for part in catalog.split("."))

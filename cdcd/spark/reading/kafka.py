@@ -22,7 +22,7 @@ from typing import Final, TypeAlias
 
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
-from cdcd.errors import CdcdError, GapError, KafkaUnavailable, RequestRejected
+from cdcd.errors import CdcdError, GapError, KafkaUnavailable, RequestRejected, SettingsError
 
 Ranges: TypeAlias = "Mapping[str, tuple[Sequence[int], Sequence[int]]]"
 """By topic: the first offset of each partition, and the offset after the last (end-exclusive)."""
@@ -48,7 +48,6 @@ class KafkaReader:
             **{f"kafka.{name}": value for name, value in options.items()},
             "kafka.bootstrap.servers": bootstrap,
             "kafka.isolation.level": "read_committed",
-            "failOnDataLoss": "true",
         }
 
     def ranges(self, ranges: Ranges) -> DataFrame:
@@ -56,18 +55,20 @@ class KafkaReader:
         starts = {topic: dict(enumerate(start)) for topic, (start, _) in ranges.items()}
         ends = {topic: dict(enumerate(end)) for topic, (_, end) in ranges.items()}
         assigned = {topic: sorted(partitions) for topic, partitions in ends.items()}
-        reader = self._spark.read.format("kafka").options(**self._options)
-        reader = reader.option("assign", json.dumps(assigned)).option("startingOffsets", json.dumps(starts))
+        reader = self._batch().option("assign", json.dumps(assigned)).option("startingOffsets", json.dumps(starts))
         return self._load(reader.option("endingOffsets", json.dumps(ends)))
 
     def whole(self, topic: str, since: int = EARLIEST) -> DataFrame:
         """The committed records of a topic. `since`: the first offset; only for a topic of one partition."""
-        reader = self._spark.read.format("kafka").options(**self._options)
+        reader = self._batch()
         if since == EARLIEST:
             return self._load(reader.option("subscribe", topic).option("startingOffsets", "earliest"))
         reader = reader.option("assign", json.dumps({topic: [0]}))
         starts = json.dumps({topic: {"0": since}})
         return self._load(reader.option("startingOffsets", starts).option("endingOffsets", "latest"))
+
+    def _batch(self) -> DataFrameReader:
+        return self._spark.read.format("kafka").options(**self._options, failOnDataLoss="true")
 
     def _load(self, reader: DataFrameReader) -> DataFrame:
         """Load with the newer of Spark's two sources."""
@@ -80,7 +81,16 @@ class KafkaReader:
             conf.set(_OLDER_SOURCES, older)
 
     def stream(self, topic: str, options: Mapping[str, str]) -> DataFrame:
-        """The records of a topic as a stream. `options`: those of Spark's Kafka source."""
+        """The records of a topic as a stream. `options`: those of Spark's Kafka source; with failOnDataLoss = "false"
+        a stream goes on behind what retention has deleted. Raises SettingsError for those that choose topics.
+        """
+        taken = sorted(name for name in options if name.lower() in ("subscribe", "subscribepattern", "assign"))
+        if taken:
+            raise SettingsError(
+                f"a stream of changes reads the topic of one table, and {taken[0]} names others",
+                "Leave it out, and make a stream for each table",
+                code="arguments-invalid",
+            )
         reader = self._spark.readStream.format("kafka").options(**{"startingOffsets": "earliest", **options})
         return reader.options(**self._options).option("subscribe", topic).load()
 

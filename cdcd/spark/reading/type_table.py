@@ -16,7 +16,7 @@ class Kind:
     """One kind of Avro types. The SQL templates take the expression `{c}`."""
 
     spark: str
-    """Spark SQL's type; empty where it depends on parameters."""
+    """Spark SQL's type; empty where it depends on parameters. Not `timestamp`: a setting says which one that is."""
     base: str = ""
     """The Avro type that a logical type annotates; empty if the kind is no logical type."""
     representable: str = ""
@@ -43,7 +43,7 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "time-micros": Kind("bigint", "long", number=_MICROSECONDS, representable="{c} <> '24:00'"),
     "timestamp-micros": Kind(
-        "timestamp", "long", number=_MICROSECONDS,
+        "timestamp_ltz", "long", number=_MICROSECONDS,
         representable="({c} >= timestamptz '0001-01-01 00:00Z' AND {c} < timestamptz '10000-01-01 00:00Z')",
     ),
     "local-timestamp-micros": Kind(

@@ -145,8 +145,8 @@ def _apply_keyed(
         for name in fallible_names(key, columns)
     ]
     joined = base.alias("t").join(states.alias("s"), reduce(lambda one, other: one & other, same_key), "full")
-    joined = joined.where("s._op IS NULL OR s._op <> 'd'")
-    is_new = f.col("s._op").isNotNull()
+    joined = joined.where(f"s.{OP} IS NULL OR s.{OP} <> 'd'")
+    is_new = f.col(f"s.{OP}").isNotNull()
 
     def value_of(name: str, spark_type: str) -> Column:
         from_new = is_new & ~f.array_contains(f"s.{UNCHANGED}", name)

@@ -32,9 +32,10 @@ COMMIT_TS: Final = "_commit_ts"
 UNREPRESENTABLE: Final = "_unrepresentable"
 """Column -> PostgreSQL's text, for values that are null here but not in PostgreSQL. Null: even the text is unknown."""
 
-OP: Final = "_op"
-UNCHANGED: Final = "_unchanged"
-META: Final = f"{COMMIT_LSN} bigint, {SEQ} bigint, {COMMIT_TS} timestamp, {UNREPRESENTABLE} map<string,string>"
+OP: Final = "_x0_op"
+UNCHANGED: Final = "_x0_unchanged"
+"""No column of a table can have such names: `_x0_` would be the escape of a zero byte, see `avro_names`."""
+META: Final = f"{COMMIT_LSN} bigint, {SEQ} bigint, {COMMIT_TS} timestamp_ltz, {UNREPRESENTABLE} map<string,string>"
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def fallible_names(key: Sequence[str], columns: Sequence[dict[str, Any]]) -> lis
 def flatten(events: DataFrame, columns: Sequence[dict[str, Any]], key: Sequence[str]) -> DataFrame:
     """Events as flat columns, without logical messages.
 
-    _order (lsn: the commit LSN, seq), _lsn, _op, _ts, _row (the new row, or the deleted one), _unchanged,
+    _order (lsn: the commit LSN, seq), _lsn, OP, _ts, _row (the new row, or the deleted one), UNCHANGED,
     _lost (column -> text, for values that Avro cannot hold), _before and _lost_before (the old row, if PostgreSQL sent
     all of it), _unkeyed, _key.
     """
@@ -84,7 +85,7 @@ def flatten(events: DataFrame, columns: Sequence[dict[str, Any]], key: Sequence[
         _texts(f.lit("before")).alias("_lost_before"),
         f.col("kafka.key").isNull().alias("_unkeyed"),
     )
-    return flat.withColumn("_key", _key(key, columns)).where("_op <> 'm'")
+    return flat.withColumn("_key", _key(key, columns)).where(f"{OP} <> 'm'")
 
 
 def batch_stats(events: DataFrame) -> BatchStats:
@@ -130,9 +131,9 @@ def after_truncate(events: DataFrame, stats: BatchStats) -> DataFrame:
 
 
 def collapse(events: DataFrame, columns: Sequence[dict[str, Any]], unchanged: Sequence[str]) -> DataFrame:
-    """One row a key: its columns, the META columns, `_op` (d: the row is deleted; u: it exists) and `_unchanged`.
+    """One row a key: its columns, the META columns, OP (d: the row is deleted; u: it exists) and UNCHANGED.
 
-    `unchanged`: the columns that events may lack. `_unchanged` names the columns that no event of the key has.
+    `unchanged`: the columns that events may lack. UNCHANGED names the columns that no event of the key has.
     """
     toasted = [column for column in columns if column["name"] in unchanged]
     last = f.struct(OP, "_ts", "_row", UNCHANGED, "_lost")
@@ -157,7 +158,7 @@ def collapse(events: DataFrame, columns: Sequence[dict[str, Any]], unchanged: Se
         f.col("_order.seq").alias(SEQ),
         f.col("_last._ts").alias(COMMIT_TS),
         lost.alias(UNREPRESENTABLE),
-        f.when(f.col("_last._op") == "d", f.lit("d")).otherwise(f.lit("u")).alias(OP),
+        f.when(f.col(f"_last.{OP}") == "d", f.lit("d")).otherwise(f.lit("u")).alias(OP),
         still.alias(UNCHANGED),
     )
 

@@ -70,7 +70,7 @@ def as_events(rows: DataFrame, like: DataFrame) -> DataFrame:
     """The rows of a table as flat events that add them, of the form of `like`."""
     fields = like.schema["_row"].dataType.fields
     values = {
-        "_order": f.struct(COMMIT_LSN, SEQ),
+        "_order": f.struct(f.col(COMMIT_LSN).alias("lsn"), f.col(SEQ).alias("seq")),
         OP: f.lit("r"),
         "_ts": f.col(COMMIT_TS),
         "_row": f.struct(*(_as(field.dataType, rows, field.name).alias(field.name) for field in fields)),

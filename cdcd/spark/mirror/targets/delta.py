@@ -6,7 +6,7 @@ Source: Delta Lake documentation, "Idempotent table writes", "Type widening", "D
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from cdcd.spark.mirror.targets.target import Target, decimal_of
@@ -39,6 +39,19 @@ class Delta(Target):
         if after is None or before is None:
             return False
         return after[1] >= before[1] and after[0] - after[1] >= before[0] - before[1]
+
+    def add_columns(self, table: str, columns: Sequence[tuple[str, str]]) -> None:
+        self._take_local_times(table, (kind for _, kind in columns))
+        super().add_columns(table, columns)
+
+    def widen(self, table: str, column: str, kind: str) -> None:
+        self._take_local_times(table, [kind])
+        super().widen(table, column, kind)
+
+    def _take_local_times(self, table: str, kinds: Iterable[str]) -> None:
+        """Delta takes a timestamp_ntz only into a new table, unless the table says before that its readers know it."""
+        if any("timestamp_ntz" in kind for kind in kinds):
+            self.spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')")
 
     def rename_statements(self, table: str, old: str, new: str) -> list[str]:
         """Delta renames a column only where the names of columns are mapped to those in the files."""

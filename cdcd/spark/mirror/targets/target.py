@@ -6,11 +6,15 @@ Spark SQL's MERGE, ALTER TABLE and time travel are the same for both formats; ve
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from pyspark.sql import DataFrame, SparkSession
+
+_INSTANT: Final = re.compile(r"\btimestamp\b(?!:)")
+"""The type, and not a field of the name: Spark shows timestamp_ltz so."""
 
 
 class Target:
@@ -35,8 +39,8 @@ class Target:
         self.spark.sql(f"CREATE TABLE IF NOT EXISTS {table} ({columns}) USING {self.using}{properties}")
 
     def columns(self, table: str) -> dict[str, str]:
-        """The table's columns and their types, as Spark SQL writes them."""
-        return dict(self.spark.table(table).dtypes)
+        """The table's columns and their types, as `reading.types.ddl` writes them."""
+        return {name: _INSTANT.sub("timestamp_ltz", kind) for name, kind in self.spark.table(table).dtypes}
 
     def add_columns(self, table: str, columns: Sequence[tuple[str, str]]) -> None:
         """Add columns (name, type)."""
