@@ -348,7 +348,9 @@ def test_a_column_that_went_long_ago_and_one_that_a_person_has_added_block_no_la
             "SELECT array_agg(attname::text ORDER BY attnum) FROM pg_attribute"
             " WHERE attrelid = 't'::regclass AND attnum > 0 AND NOT attisdropped"
         )
-        assert content(mirror.as_of()["public.t"], columns=names) == stream.content("public", "t")
+        rows = mirror.as_of()["public.t"]
+        named = rows.select(*(rows[name].alias(name) for name in names), "_unrepresentable")
+        assert content(named) == stream.content("public", "t")
 
     run("INSERT INTO t VALUES (1, 'a'), (2, 'b')")
     run("ALTER TABLE t DROP a, ADD at timestamp", "INSERT INTO t VALUES (3, '2026-03-29 02:30:00.000001')")
