@@ -27,6 +27,7 @@ from cdcd.spark.mirror.quarantine import Quarantine, TableErrors
 from cdcd.spark.mirror.run_log import PLANNED, PUBLISHED, MirroredTable, Run, RunLog, parse_run
 from cdcd.spark.mirror.table_merge import MergedTable, TableMerger, batch_schemas
 from cdcd.spark.mirror.targets.delta import Delta
+from cdcd.spark.mirror.targets.iceberg import Iceberg
 from cdcd.spark.reading.cuts import Cut
 from cdcd.spark.reading.writer_schemas import RegistryWriters
 from cdcd.spark.status import MirrorStatus
@@ -300,6 +301,91 @@ def test_a_run_after_a_load_is_not_published_at_an_earlier_lsn() -> None:
     world.newest = cut(lsn=400, position=40, offsets=(90,))
     published = world.process().load(snapshot(300))  # rows_max allows no more than LSN 100
     assert published[0].run.lsn >= 300, f"LSN {published[0].run.lsn} is published, but the table was loaded at 300"
+
+
+def test_a_statement_that_meets_another_jobs_commit_is_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    failures: list[str] = []
+    tried: list[str] = []
+
+    def sql(statement: str) -> None:
+        tried.append(statement)
+        if failures:
+            raise ValueError(failures.pop(0))
+
+    target = Delta(SimpleNamespace(sql=sql), {})
+    failures = ["ValidationException: Missing required files to delete", "[DELTA_CONCURRENT_APPEND] x"]
+    target.commit("MERGE")
+    assert len(tried) == 3
+    failures = ["no such column", "ValidationException"]
+    with pytest.raises(ValueError, match="no such column"):
+        target.commit("MERGE")
+    failures = ["CommitFailedException"] * 9
+    with pytest.raises(ValueError, match="CommitFailed"):
+        target.commit("MERGE")
+    assert len(failures) == 4, "it gives up some day"
+
+
+class History:
+    """Of a table: what the metadata queries of a format collect."""
+
+    def __init__(self, *rows: tuple[object, ...], names: Sequence[str]) -> None:
+        self.rows = [dict(zip(names, row, strict=True)) for row in rows]
+
+    def sql(self, statement: str) -> History:
+        if "refs" in statement:
+            return History((self.rows[-1]["snapshot_id"],), names=[0])  # type: ignore[list-item]
+        return self
+
+    def where(self, condition: str) -> History:
+        least = int(condition.removeprefix("version > "))
+        return History(*((r["version"], r["operation"]) for r in self.rows if r["version"] > least), names=DELTA)  # type: ignore[operator]
+
+    def select(self, *_: str) -> History:
+        return self
+
+    def collect(self) -> list[dict[str, object]]:
+        return self.rows
+
+    def first(self) -> dict[str, object]:
+        return self.rows[0]
+
+
+DELTA, ICEBERG = ("version", "operation"), ("snapshot_id", "parent_id", "operation")
+
+
+@pytest.mark.parametrize(
+    ("later", "readable"),
+    [
+        ([], 5),
+        ([(6, "OPTIMIZE")], 5),
+        ([(6, "OPTIMIZE"), (7, "VACUUM START"), (8, "VACUUM END")], 8),
+        ([(6, "MERGE"), (7, "VACUUM START"), (8, "VACUUM END")], 5),
+        ([(7, "VACUUM START"), (8, "VACUUM END")], 5),  # the history does not go back to version 6
+    ],
+)
+def test_a_version_that_vacuum_may_have_removed_is_read_from_one_with_its_rows(later: Any, readable: int) -> None:
+    history: Any = History(*later, (5, "MERGE"), names=DELTA)
+    assert Delta(history, {}).readable("t", 5) == readable
+
+
+@pytest.mark.parametrize(
+    ("snapshots", "readable"),
+    [
+        ([(5, None, "append"), (6, 5, "replace")], 5),
+        ([(6, 5, "replace")], 6),
+        ([(6, 5, "replace"), (7, 6, "replace")], 7),
+        ([(6, 5, "overwrite"), (7, 6, "replace")], None),
+        ([(7, 6, "replace")], None),
+    ],
+)
+def test_a_snapshot_that_has_expired_is_read_from_one_with_its_rows_or_refused(snapshots: Any, readable: int) -> None:
+    target = Iceberg(History(*snapshots, names=ICEBERG), {})
+    if readable is not None:
+        assert target.readable("t", 5) == readable
+    else:
+        with pytest.raises(GapError, match="t no longer has the snapshot 5, which a run has published"):
+            target.readable("t", 5)
 
 
 def two_tables(lsn: int, position: int, good: int, bad: int, name: str = "bad") -> Cut:

@@ -22,7 +22,7 @@ from pyspark.sql import functions as f
 
 from cdcd.errors import Fenced
 from cdcd.source.table_selection import qualified_name
-from cdcd.spark.mirror.targets.target import Target
+from cdcd.spark.mirror.targets.target import Target, is_conflict
 
 RUNS_TABLE: Final = "cdcd_runs"
 
@@ -140,12 +140,12 @@ class RunLog:
         row = f.from_json(f.lit(json.dumps(document)), _COLUMNS)
         self._spark.range(0, 1, 1, 1).select(row.alias("row")).select("row.*").createOrReplaceTempView(view)
         try:
-            self._spark.sql(
+            self._target.commit(
                 f"MERGE INTO {self.table} t USING {view} s ON t.mirror = s.mirror AND t.run = s.run"
                 " WHEN MATCHED AND t.token = s.token THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
             )
         except Exception as error:
-            if any(word in str(error) for word in ("Concurrent", "ValidationException", "CommitFailed")):
+            if is_conflict(error):
                 raise self._fenced(run.run) from error
             raise
         finally:

@@ -167,7 +167,7 @@ class TableMerger:
             has_deleted_column=DELETED in self._target.columns(plan.target), missing=fills,
         )  # fmt: skip
         try:
-            self._target.spark.sql(statement)
+            self._target.commit(statement)
         finally:
             self._target.spark.catalog.dropTempView(view)
             rows.unpersist()

@@ -6,6 +6,7 @@ Source: Delta Lake documentation, "Idempotent table writes", "Type widening", "D
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -17,6 +18,8 @@ _WIDER: frozenset[tuple[str, str]] = frozenset(
 _WHOLE = {"int": 10, "bigint": 20}
 _MAPPING = "delta.columnMapping.mode"
 _NOTE = "spark.databricks.delta.commitInfo.userMetadata"
+_KEEPS_ROWS = re.compile("OPTIMIZE|REORG|VACUUM .*|SET TBLPROPERTIES|UNSET TBLPROPERTIES|ADD COLUMNS|UPGRADE PROTOCOL")
+"""The operations that change no row."""
 _TAGS_SEEN = 100
 """Versions to look back. If a plan is carried out again, its MERGE is the last change that the mirror made."""
 
@@ -61,6 +64,14 @@ class Delta(Target):
 
     def version(self, table: str) -> int | None:
         return int(self.spark.sql(f"DESCRIBE HISTORY {table} LIMIT 1").first()["version"])
+
+    def readable(self, table: str, version: int) -> int:
+        history = self.spark.sql(f"DESCRIBE HISTORY {table} LIMIT {_TAGS_SEEN}").where(f"version > {version}")
+        later = {int(row["version"]): str(row["operation"]) for row in history.select("version", "operation").collect()}
+        is_whole = len(later) == max(later, default=version) - version
+        is_vacuumed = any(operation.startswith("VACUUM") for operation in later.values())
+        keeps_rows = all(_KEEPS_ROWS.fullmatch(operation) for operation in later.values())
+        return max(later) if is_vacuumed and is_whole and keeps_rows else version
 
     def tagged(self, table: str, mirror: str, token: str) -> bool:
         history = self.spark.sql(f"DESCRIBE HISTORY {table} LIMIT {_TAGS_SEEN}")

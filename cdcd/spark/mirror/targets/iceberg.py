@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from cdcd.errors import GapError
 from cdcd.spark.mirror.targets.target import Target, decimal_of
 
 _WIDER: frozenset[tuple[str, str]] = frozenset([("int", "bigint"), ("float", "double")])
@@ -34,6 +35,24 @@ class Iceberg(Target):
     def version(self, table: str) -> int | None:
         row = self.spark.sql(f"SELECT snapshot_id FROM {table}.refs WHERE name = 'main'").first()
         return None if row is None else int(row[0])
+
+    def readable(self, table: str, version: int) -> int:
+        found = self.spark.sql(f"SELECT snapshot_id, parent_id, operation FROM {table}.snapshots").collect()
+        parents = {row["snapshot_id"]: row["parent_id"] for row in found}
+        rewritten = {row["snapshot_id"] for row in found if row["operation"] == "replace"}
+        if version in parents:
+            return version
+        now = snapshot = self.version(table)
+        while snapshot in rewritten:  # these have the rows of their parents
+            snapshot = parents[snapshot]
+            if snapshot == version and now is not None:
+                return now
+        raise GapError(
+            f"{table} no longer has the snapshot {version}, which a run has published",
+            "expire_snapshots has removed it: read a newer run. If there is none, load the table again with "
+            "`cdcd spark snapshot`, and keep snapshots for some days",
+            code="mirror-load-again",
+        )
 
     def tagged(self, table: str, mirror: str, token: str) -> bool:
         snapshots = self.spark.sql(f"SELECT summary FROM {table}.snapshots")

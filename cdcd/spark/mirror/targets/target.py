@@ -7,6 +7,7 @@ Spark SQL's MERGE, ALTER TABLE and time travel are the same for both formats; ve
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, Final
@@ -15,6 +16,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 _INSTANT: Final = re.compile(r"\btimestamp\b(?!:)")
 """The type, and not a field of the name: Spark shows timestamp_ltz so."""
+
+
+_PAUSES_S: Final = (0.5, 2.0, 5.0, 10.0)
+"""Before each further try of a statement that met another job's commit."""
 
 
 class Target:
@@ -64,10 +69,30 @@ class Target:
         raise NotImplementedError
 
     def at(self, table: str, version: int | None) -> DataFrame:
-        """The table as it was at a version."""
+        """The table as it was at a version, also after maintenance that has removed the version and kept its rows."""
         if version is None:
             return self.spark.table(table).limit(0)
-        return self.spark.sql(f"SELECT * FROM {table} VERSION AS OF {version}")
+        return self.spark.sql(f"SELECT * FROM {table} VERSION AS OF {self.readable(table, version)}")
+
+    def readable(self, table: str, version: int) -> int:
+        """A version with the rows of this one, whose files are there: perhaps one that only maintenance has made since.
+
+        Raises GapError if there is surely none.
+        """
+        raise NotImplementedError
+
+    def commit(self, statement: str) -> None:
+        """Run a statement that changes a table, and again if another job has changed the table meanwhile."""
+        for pause_s in _PAUSES_S:
+            try:
+                self.spark.sql(statement)
+            except Exception as error:  # Py4J's or PySpark's: only the text tells the cause
+                if not is_conflict(error):
+                    raise
+                time.sleep(pause_s)
+            else:
+                return
+        self.spark.sql(statement)
 
     def empty(self, table: str) -> bool:
         """Whether the table holds no row."""
@@ -115,6 +140,12 @@ class Target:
     def compact(self, table: str) -> Any:
         """Rewrite small files into large ones. The rows do not change."""
         raise NotImplementedError
+
+
+def is_conflict(error: Exception) -> bool:
+    """Whether a statement has failed because another one has committed, such as a job that rewrites files."""
+    text = str(error)
+    return any(word in text for word in ("Concurrent", "CONCURRENT", "ValidationException", "CommitFailed"))
 
 
 def decimal_of(kind: str) -> tuple[int, int] | None:
