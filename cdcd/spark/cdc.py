@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -151,10 +150,10 @@ class Cdc:
             )
         starts = [0] * len(record.offsets)
         events = self.topics.events(record, starts, until_lsn=lsn)
-        last = partial(self.topics.last_columns, record, starts, lsn)
         columns = self.topics.columns(record)
         with self.topics.kafka.errors(f"reading {record.topic}"):
-            return fold(events, columns, self.topics.key(record, events), name, last)
+            order = self.topics.writer_order(record, starts, lsn)
+            return fold(events, columns, self.topics.key(record, events), name, order)
 
     def mirror(self, tables: Tables, catalog: str, format: Format, **options: Any) -> Mirror:  # noqa: A002
         """Tables in a lake that follow these; `options` are the fields of `MirrorOptions`."""
@@ -227,8 +226,8 @@ class Cdc:
         starts = _padded(table.offsets, len(record.offsets))
         events = self.topics.events(record, starts, table.loaded_lsn, snapshot.lsn)
         columns, missing = self.topics.columns(record), self.topics.missing_values(record)
-        last = partial(self.topics.last_columns, record, starts, snapshot.lsn)
-        return apply_events(rows, events, columns, snapshot.key(table.table), table.table, missing, last)
+        order = self.topics.writer_order(record, starts, snapshot.lsn)
+        return apply_events(rows, events, columns, snapshot.key(table.table), table.table, missing, order)
 
 
 def _lsn_of(position: Position | None, cut: Cut) -> int:

@@ -85,7 +85,7 @@ def mirror(path: str, *, once: bool, out: TextIO) -> bool:
             _say(out, _shown(published, lag.events))
             if settings.mirror.compact_every_runs and runs % settings.mirror.compact_every_runs == 0:
                 with steps.watched("compact"):
-                    made.compact(settings.mirror.keep_runs)
+                    made.compact(settings.mirror.keep_runs, settings.mirror.keep_days)
         if once and (published is None or published.run.lsn >= goal_lsn):
             break
         if not once:

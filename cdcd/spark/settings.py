@@ -46,8 +46,9 @@ class MirrorSettings(SparkSection):
     rows_max: int = Field(5_000_000, ge=1)
     parallel: int = Field(2, ge=1, le=64)
     interval_s: float = Field(30.0, ge=0, le=86_400)
-    compact_every_runs: int = Field(0, ge=0)
+    compact_every_runs: int = Field(100, ge=0)
     keep_runs: int = Field(10_000, ge=1)
+    keep_days: int = Field(7, ge=7, le=3650)
     properties: dict[str, str] = Field(default_factory=dict)
 
 

@@ -85,7 +85,7 @@ def test_tables_join_and_small_files_go_while_published_versions_stay(
 
 @pytest.mark.in_turns(2)
 @pytest.mark.parametrize("form", ["delta", "iceberg"])
-def test_maintenance_by_others_takes_no_published_row(
+def test_maintenance_by_others_takes_no_published_row_and_readers_elsewhere_are_not_behind(
     stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str], form: Format
 ) -> None:
     stream.sql("CREATE TABLE t (v int)", "ALTER TABLE t REPLICA IDENTITY FULL")
@@ -93,10 +93,13 @@ def test_maintenance_by_others_takes_no_published_row(
     daemon.wait_for_log("going on")
     catalog, sql = lake(form), cdc.spark.sql
     mirror = cdc.mirror("*", catalog, form, table_errors="stop")
+    reader = type(cdc)(cdc.spark.newSession(), stream.broker, stream.prefix).mirror("*", catalog, form)
     for number in range(2):
         stream.sql(f"INSERT INTO t SELECT {number} FROM generate_series(1, 3)")
         daemon.wait_until_confirmed()
         mirror.run_once()
+        assert reader.published_lsn() == mirror.published_lsn(), "what it has kept is older"
+        assert reader.as_of()["public.t"].count() == 3 * (number + 1)
     if form == "delta":
         cdc.spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
         for statement in f"OPTIMIZE {catalog}.public_t", f"VACUUM {catalog}.public_t RETAIN 0 HOURS":

@@ -33,6 +33,7 @@ from cdcd.spark.mirror.targets.iceberg import Iceberg
 from cdcd.spark.mirror.targets.target import Target
 from cdcd.spark.mirror.wiring import _quoted
 from cdcd.spark.packages import check_jars, packages
+from cdcd.spark.reading.decoding import writer_order
 from cdcd.spark.reading.kafka import KafkaReader
 from cdcd.spark.reading.missing_values import MissingValue, missing_values
 from cdcd.spark.reading.topics import Topics
@@ -349,6 +350,24 @@ def test_a_column_that_comes_again_is_another_one_and_one_that_a_person_renamed_
     assert evolve(target, "t", {"id": "int", "a": "string"}, [again], renamed, follow=False).returned == []
     statement = merge("t", MergeSource("s", ["id"], [], ["id", "a"]), deletes="hard", missing={"a": None})
     assert statement.splitlines()[-1] == "WHEN NOT MATCHED BY SOURCE THEN UPDATE SET t.`a` = NULL"
+
+
+def test_the_order_of_writers_tells_which_columns_are_others_of_the_same_name() -> None:
+    with_a, without, with_z = _writer(id="int", a="int"), _writer(id="int"), _writer(id="int", a="int", z="int")
+    order = writer_order([(with_a, (1, 0), (9, 0)), (without, (3, 0), (5, 2))])
+    assert ([each.names for each in order.writers], order.returned) == (
+        [["id", "a"], ["id"], ["id", "a"]],
+        {"a": (5, 2)},
+    )
+    order = writer_order([(with_z, (7, 0), (9, 0)), (without, (3, 0), (5, 2)), (with_a, (1, 0), (2, 0))])
+    assert ([each.names for each in order.writers], order.returned) == (
+        [["id", "a"], ["id"], ["id", "a", "z"]],
+        {"a": (5, 2)},
+    )
+    order = writer_order([(without, (1, 0), (2, 0)), (with_a, (3, 0), (5, 0))])
+    assert (order.names, order.returned) == (["id", "a"], {})
+    assert writer_order([(with_a, (1, 0), (2, 0)), (without, (3, 0), (5, 0))]).returned == {}
+    assert writer_order([]).names == []
 
 
 def test_a_name_that_differs_in_case_alone_is_the_same_column() -> None:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from threading import Event
 from uuid import uuid4
 
@@ -123,26 +123,31 @@ class Mirror:
             self.run_once()
             stopped.wait(max(0.0, interval_s - (time.monotonic() - began)))
 
-    def compact(self, keep_runs: int = 10_000) -> None:
-        """Rewrite the small files of every table, and forget runs before the last `keep_runs`.
+    def compact(self, keep_runs: int = 10_000, keep_days: int = 7) -> None:
+        """Rewrite the small files of every table, and remove what belongs to older runs than are kept.
 
-        The rewritten tables are published, as of the same LSN. Otherwise the lake would some day remove the published
-        version of a table that has no new events (VACUUM, expire_snapshots).
+        Kept are the last `keep_runs` runs, of the last `keep_days` days (7 at least), and always the newest one. The
+        rewritten tables are published, as of the same LSN: their published versions may be older than that.
         """
+        older_than = datetime.now(UTC) - timedelta(days=keep_days)
         published, planned = self._log.last()
         compacted = []
         for table in published.tables if published is not None else ():
             now = table
-            if table.version is not None:
+            if table.version is not None and table.error is None:
                 self._step(f"compact {table.target}")
                 self._target.compact(table.target)
                 if not self._target.replaced(table.target, self._name, table.version):
                     now = replace(table, version=self._target.version(table.target))
             compacted.append(now)
-        self._log.prune(keep_runs)
+        self._log.prune(keep_runs, older_than)
         if published is not None and planned is None and tuple(compacted) != published.tables:
             self._log.write(replace(published, run=published.run + 1, tables=tuple(compacted), token=uuid4().hex))
         self._target.compact(self._log.table)
+        for name in (self._log.table, *(each.target for each in compacted if each.version is not None)):
+            if self._target.exists(name):
+                self._step(f"compact {name}: remove files from before {older_than:%Y-%m-%d %H:%M}")
+                self._target.remove_old_files(name, older_than)
 
     # Reading
 

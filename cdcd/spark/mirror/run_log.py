@@ -154,14 +154,20 @@ class RunLog:
         if tokens != {run.token}:
             raise self._fenced(run.run)
 
-    def prune(self, keep: int) -> None:
-        """Remove all but the last `keep` runs. Readers can then no longer ask for the LSNs of the removed runs."""
+    def prune(self, keep: int, older_than: datetime) -> None:
+        """Remove all but the last `keep` runs, and runs of before this time. Readers can then no longer ask for those.
+
+        The newest published run stays.
+        """
         published, _ = self.last()
         if published is not None:
-            oldest = published.run - keep
-            self._spark.sql(f"DELETE FROM {self.table} WHERE mirror = '{self._mirror}' AND run <= {oldest}")
+            is_old = f"(run <= {published.run - keep} OR at < timestamp_ltz '{older_than:%Y-%m-%d %H:%M:%S}Z')"
+            self._target.commit(
+                f"DELETE FROM {self.table} WHERE mirror = '{self._mirror}' AND run < {published.run} AND {is_old}"
+            )
 
     def _own(self) -> DataFrame:
+        self._target.refresh(self.table)
         return self._spark.table(self.table).where(f"mirror = '{self._mirror}'")
 
     def _fenced(self, run: int) -> Fenced:

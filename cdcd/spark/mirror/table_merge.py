@@ -44,6 +44,7 @@ from cdcd.spark.state.collapse import (
     fallible_names,
     fill_key_changes,
     flatten,
+    without_lost_columns,
 )
 
 
@@ -87,7 +88,7 @@ class TableMerger:
             with self._read(plan, before) as raw:
                 values, _ = _headers(raw)
                 found = self._writers.find(values, plan.schema, plan.name, plan.topic, "value")
-                return in_order(raw, found, plan.topic)[-1].names if found else plan.columns
+                return in_order(raw, found, plan.topic).names if found else plan.columns
         except GapError:
             return None
 
@@ -131,10 +132,12 @@ class TableMerger:
         )
         if not writers:
             return MergedTable(replace(plan, key=key, version=None if before is None else before.version), 0)
-        succession = self._succession(plan, before, in_order(raw, writers, plan.topic))
+        order = in_order(raw, writers, plan.topic)
+        succession = self._succession(plan, before, order.writers)
         evolution = self._schema.fit(plan.target, writers, key or (), succession)
         columns = evolution.columns
         events = flatten(decode(raw, writers, columns, plan.topic), columns, key or ())
+        events = without_lost_columns(events, columns, order)
         if plan.loaded_lsn:
             events = events.where(f.col("_order.lsn") >= plan.loaded_lsn)
         stats = batch_stats(events)

@@ -131,23 +131,55 @@ def _from_avro(writer: Writer, versions: Mapping[str, list[dict[str, Any]]]) -> 
     return from_avro(payload, writer.renamed(names), {"mode": "FAILFAST", "avroSchema": reader})
 
 
-def in_order(records: DataFrame, writers: Sequence[Writer], topic: str, until_lsn: int | None = None) -> list[Writer]:
-    """The writers of these records in the order of their events; at the end the last event's, perhaps once more.
+@dataclass(frozen=True)
+class WriterOrder:
+    """The schemas of some events, one after the other."""
 
-    Only those of events with a commit LSN below `until_lsn`. Spark looks through the events if their columns differ.
+    writers: Sequence[Writer]
+    """In the order of their first events; at the end the last event's, perhaps once more."""
+    returned: Mapping[str, tuple[int, int]]
+    """Columns that went and came again, by name: commit LSN and seq of the last event without it.
+
+    What earlier events have is another column's: PostgreSQL's rows have lost it.
+    """
+
+    @property
+    def names(self) -> list[str]:
+        """The columns of the last event."""
+        return self.writers[-1].names if self.writers else []
+
+
+def in_order(records: DataFrame, writers: Sequence[Writer], topic: str, until_lsn: int | None = None) -> WriterOrder:
+    """The writers of these records, of the events with a commit LSN below `until_lsn`.
+
+    Spark looks through the events if the writers have other columns than each other.
     """
     if len({frozenset(each.names) for each in writers}) < 2:
-        return list(writers)
+        return WriterOrder(list(writers), {})
     events = decode(records.withColumn("_header", header()), writers, common_columns(writers), topic)
     if until_lsn is not None:
         events = events.where(f.col("source.commit_lsn") < until_lsn)
     order = f.struct("source.commit_lsn", "source.seq")
     rows = events.groupBy("_header").agg(f.min(order).alias("first"), f.max(order).alias("last")).collect()
-    first = {bytes(row["_header"]): tuple(row["first"]) for row in rows}
-    last = {bytes(row["_header"]): tuple(row["last"]) for row in rows}
-    ordered = sorted((each for each in writers if each.header in first), key=lambda each: first[each.header])
-    newest = max(ordered, key=lambda each: last[each.header], default=None)
-    return ordered if newest is None or newest is ordered[-1] else [*ordered, newest]  # a column may come again
+    spans = {bytes(row["_header"]): (tuple(row["first"]), tuple(row["last"])) for row in rows}
+    return writer_order([(each, *spans[each.header]) for each in writers if each.header in spans])
+
+
+def writer_order(spans: Sequence[tuple[Writer, tuple[int, int], tuple[int, int]]]) -> WriterOrder:
+    """The order of writers, each with the commit LSN and seq of its first and of its last event."""
+    ordered = [each for each, _, _ in sorted(spans, key=lambda span: span[1])]
+    newest = max(spans, key=lambda span: span[2], default=None)
+    if newest is None:
+        return WriterOrder([], {})
+    if newest[0] is not ordered[-1]:
+        ordered.append(newest[0])
+    returned = {}
+    for name in newest[0].names:
+        lacks = [last for each, _, last in spans if name.lower() not in map(str.lower, each.names)]
+        has = [first for each, first, _ in spans if name.lower() in map(str.lower, each.names)]
+        if lacks and min(has) < max(lacks):
+            returned[name] = max(lacks)
+    return WriterOrder(ordered, returned)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from cdcd.progress.records import TableRecord, kafka_topic
 from cdcd.sink.topics import TopicNames
 from cdcd.source.table_selection import qualified_name, shell_word, split_name
 from cdcd.spark.reading.cuts import Cuts
-from cdcd.spark.reading.decoding import common_columns, decode, header, in_order, of_table
+from cdcd.spark.reading.decoding import WriterOrder, common_columns, decode, header, in_order, of_table
 from cdcd.spark.reading.kafka import KafkaReader
 from cdcd.spark.reading.missing_values import MissingValue, missing_values
 from cdcd.spark.reading.writer_schemas import RegistryWriters, TopicWriters, Writer, Writers
@@ -69,12 +69,11 @@ class Topics:
         """The columns of all versions of a table; raises RequestRejected if it has no event yet."""
         return common_columns(self._value_writers(record))
 
-    def last_columns(self, record: TableRecord, starts: Sequence[int], until_lsn: int) -> list[str]:
-        """The names of the columns of the last event below an LSN, from these offsets to the record's."""
+    def writer_order(self, record: TableRecord, starts: Sequence[int], until_lsn: int) -> WriterOrder:
+        """The schemas of the events below an LSN, from these offsets to the record's."""
         records = self.kafka.ranges({record.topic: (starts, record.offsets)}).where("value IS NOT NULL")
         kept = records.select(f.struct(*_KAFKA).alias("kafka"), "value")
-        found = in_order(kept, self._value_writers(record), record.topic, until_lsn)
-        return found[-1].names if found else []
+        return in_order(kept, self._value_writers(record), record.topic, until_lsn)
 
     def missing_values(self, record: TableRecord) -> dict[str, MissingValue]:
         """What rows hold in younger columns of a table; raises as `columns`."""

@@ -6,7 +6,7 @@ After: `Cdc.as_of` and `Cdc.verify`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from cdcd.errors import GapError
+from cdcd.spark.reading.decoding import WriterOrder
 from cdcd.spark.reading.missing_values import MissingValue
 from cdcd.spark.reading.types import ddl
 from cdcd.spark.state import keyless_rows
@@ -32,6 +33,7 @@ from cdcd.spark.state.collapse import (
     fill_key_changes,
     flatten,
     joined,
+    without_lost_columns,
 )
 
 
@@ -40,21 +42,21 @@ def fold(
     columns: Sequence[dict[str, Any]],
     key: Sequence[str],
     table: str,
-    last: Callable[[], Sequence[str]],
+    order: WriterOrder,
 ) -> DataFrame:
     """The rows that all these events of a table leave: its columns and the META ones.
 
-    `last` gives the names of the columns of the last event; it is called for a table without a key.
+    `order`: the schemas of the events.
 
     Spark looks through the events now (twice, where there is no key), and again when the caller uses the rows.
     Raises GapError if the events do not go back to the table's beginning.
     """
-    flat = flatten(events, columns, key)
+    flat = without_lost_columns(flatten(events, columns, key), columns, order)
     stats = batch_stats(flat)
     flat = after_truncate(flat, stats)
     names = [column["name"] for column in columns]
     if not (key and stats.has_keyed_rows):  # the table may get its key later
-        return _fold_keyless(keyless_rows.with_columns_of(flat, last()), names, table)
+        return _fold_keyless(keyless_rows.with_columns_of(flat, order.names), names, table)
     check_keyed(stats, table, had_key=True)
     if stats.has_incomplete_key_change:
         flat = fill_key_changes(flat, None, columns, key)
@@ -88,13 +90,13 @@ def apply_events(
     key: Sequence[str],
     table: str,
     missing: Mapping[str, MissingValue],
-    last: Callable[[], Sequence[str]],
+    order: WriterOrder,
 ) -> DataFrame:
     """The rows of `base` after these later events: what a MERGE would make of them, without making it.
 
-    `missing`: what the rows of the base hold in columns that it lacks; else they are null. `last`: as for `fold`.
+    `missing`: what the rows of the base hold in columns that it lacks; else they are null. `order`: as for `fold`.
     """
-    flat = flatten(events, columns, key)
+    flat = without_lost_columns(flatten(events, columns, key), columns, order)
     stats = batch_stats(flat)
     if not stats.events:
         return base
@@ -104,7 +106,7 @@ def apply_events(
     base = with_columns(base, columns, missing)
     base = base.select(*(column["name"] for column in columns), COMMIT_LSN, SEQ, COMMIT_TS, UNREPRESENTABLE)
     if not key:
-        return _apply_keyless(base, flat, last())
+        return _apply_keyless(base, flat, order.names)
     check_keyed(stats, table, had_key=False)  # the base has the key, so no two of its rows share one
     if stats.has_incomplete_key_change:
         flat = fill_key_changes(flat, base, columns, key)

@@ -24,6 +24,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from cdcd.avro.type_forms import FALLIBLE_KINDS, kind_of
+from cdcd.spark.reading.decoding import WriterOrder
+from cdcd.spark.reading.missing_values import missing_values
 from cdcd.spark.reading.types import ddl
 
 COMMIT_LSN: Final = "_commit_lsn"
@@ -88,6 +90,28 @@ def flatten(events: DataFrame, columns: Sequence[dict[str, Any]], key: Sequence[
     return flat.withColumn("_key", _key(key, columns)).where(f"{OP} <> 'm'")
 
 
+def without_lost_columns(events: DataFrame, columns: Sequence[dict[str, Any]], order: WriterOrder) -> DataFrame:
+    """Flat events, of which none has the value of a column that was dropped after it and came again.
+
+    PostgreSQL's rows of before then have what any row has that is older than a column: its default, or null.
+    """
+    missing = missing_values(order.writers)
+    for name, last in order.returned.items():
+        [column] = [each for each in columns if each["name"].lower() == name.lower()]
+        earlier = f.col("_order") < _place(*last)
+        default = missing[name].value(column["type"]) if name in missing else f.lit(None).cast(ddl(column["type"]))
+        known = f.array_remove(UNCHANGED, column["name"])
+        changed = {UNCHANGED: f.when(earlier, known).otherwise(f.col(UNCHANGED))}
+        for row, lost in ("_row", "_lost"), ("_before", "_lost_before"):
+            value = f.col(row)
+            without = value.withField(column["name"], default)
+            changed[row] = f.when(earlier & value.isNotNull(), without).otherwise(value)
+            texts = f.map_filter(lost, lambda each, _, name=column["name"]: each != name)
+            changed[lost] = f.when(earlier, f.when(f.size(texts) > 0, texts)).otherwise(f.col(lost))
+        events = events.withColumns(changed)
+    return events
+
+
 def batch_stats(events: DataFrame) -> BatchStats:
     """Look through flat events once."""
     rows = (
@@ -122,12 +146,16 @@ def batch_stats(events: DataFrame) -> BatchStats:
     )
 
 
+def _place(lsn: int, seq: int) -> Column:
+    """A place among the events, to compare `_order` with."""
+    return f.struct(f.lit(lsn).cast("bigint").alias("lsn"), f.lit(seq).cast("bigint").alias("seq"))
+
+
 def after_truncate(events: DataFrame, stats: BatchStats) -> DataFrame:
     """The events that count: those after the last truncate."""
     if stats.last_truncate is None:
         return events
-    lsn, seq = stats.last_truncate
-    return events.where(f.col("_order") > f.struct(f.lit(lsn).alias("lsn"), f.lit(seq).cast("bigint").alias("seq")))
+    return events.where(f.col("_order") > _place(*stats.last_truncate))
 
 
 def collapse(events: DataFrame, columns: Sequence[dict[str, Any]], unchanged: Sequence[str]) -> DataFrame:

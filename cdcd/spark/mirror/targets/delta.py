@@ -6,8 +6,10 @@ Source: Delta Lake documentation, "Idempotent table writes", "Type widening", "D
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 from cdcd.spark.mirror.targets.target import Target, decimal_of
@@ -16,6 +18,8 @@ _WIDER: frozenset[tuple[str, str]] = frozenset(
     [("int", "bigint"), ("float", "double"), ("int", "double"), ("date", "timestamp_ntz")]
 )
 _WHOLE = {"int": 10, "bigint": 20}
+_RETENTION_H_MIN = 168
+"""Delta refuses to remove younger files."""
 _MAPPING = "delta.columnMapping.mode"
 _NOTE = "spark.databricks.delta.commitInfo.userMetadata"
 _KEEPS_ROWS = re.compile("OPTIMIZE|REORG|VACUUM .*|SET TBLPROPERTIES|UNSET TBLPROPERTIES|ADD COLUMNS|UPGRADE PROTOCOL")
@@ -96,6 +100,10 @@ class Delta(Target):
 
     def compact(self, table: str) -> Any:
         return self.spark.sql(f"OPTIMIZE {table}").collect()
+
+    def remove_old_files(self, table: str, older_than: datetime) -> Any:
+        hours = max(_RETENTION_H_MIN, math.ceil((datetime.now(UTC) - older_than).total_seconds() / 3600))
+        return self.spark.sql(f"VACUUM {table} RETAIN {hours} HOURS").collect()
 
 
 def _tag(mirror: str, token: str) -> str:

@@ -7,7 +7,10 @@ For a single writer, a tag in the snapshot's summary replaces idempotent writes:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, ClassVar
+
+from pyspark.sql import Row
 
 from cdcd.errors import GapError
 from cdcd.spark.mirror.targets.target import Target, decimal_of
@@ -32,12 +35,19 @@ class Iceberg(Target):
             return before[1] == after[1] and before[0] <= after[0]
         return (old, new) in _WIDER
 
+    def refresh(self, table: str) -> None:
+        """Spark's catalog keeps a table for 30 s after its last use: whoever polls sees the same state for ever."""
+        self.spark.sql(f"REFRESH TABLE {table}")
+
     def version(self, table: str) -> int | None:
         row = self.spark.sql(f"SELECT snapshot_id FROM {table}.refs WHERE name = 'main'").first()
         return None if row is None else int(row[0])
 
     def readable(self, table: str, version: int) -> int:
-        found = self.spark.sql(f"SELECT snapshot_id, parent_id, operation FROM {table}.snapshots").collect()
+        found = self._snapshots(table)
+        if version not in {row["snapshot_id"] for row in found}:
+            self.refresh(table)
+            found = self._snapshots(table)
         parents = {row["snapshot_id"]: row["parent_id"] for row in found}
         rewritten = {row["snapshot_id"] for row in found if row["operation"] == "replace"}
         if version in parents:
@@ -69,6 +79,14 @@ class Iceberg(Target):
         return {f"spark.sql.iceberg.snapshot-property.cdcd.load.{mirror}": str(version)}
 
     def compact(self, table: str) -> Any:
+        return self._call("rewrite_data_files", table)
+
+    def remove_old_files(self, table: str, older_than: datetime) -> Any:
+        return self._call("expire_snapshots", table, f", older_than => timestamp_ltz '{older_than:%Y-%m-%d %H:%M:%S}Z'")
+
+    def _snapshots(self, table: str) -> list[Row]:
+        return list(self.spark.sql(f"SELECT snapshot_id, parent_id, operation FROM {table}.snapshots").collect())
+
+    def _call(self, procedure: str, table: str, more: str = "") -> Any:
         catalog, _, name = table.partition(".")
-        call = f"CALL {catalog}.system.rewrite_data_files(table => '{name.replace('`', '')}')"
-        return self.spark.sql(call).collect()
+        return self.spark.sql(f"CALL {catalog}.system.{procedure}(table => '{name.replace('`', '')}'{more})").collect()

@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any, ClassVar, Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -36,6 +37,9 @@ class Target:
     def exists(self, table: str) -> bool:
         """Whether the table exists."""
         return bool(self.spark.catalog.tableExists(table))
+
+    def refresh(self, table: str) -> None:
+        """Let the session see what other processes have committed to the table."""
 
     def create(self, table: str, columns: str) -> None:
         """Make the table, unless it exists. `columns`: as in CREATE TABLE's parentheses."""
@@ -139,6 +143,10 @@ class Target:
 
     def compact(self, table: str) -> Any:
         """Rewrite small files into large ones. The rows do not change."""
+        raise NotImplementedError
+
+    def remove_old_files(self, table: str, older_than: datetime) -> Any:
+        """Remove the files of versions that were no longer the newest one at this time."""
         raise NotImplementedError
 
 
