@@ -366,4 +366,6 @@ def test_a_column_that_went_long_ago_and_one_that_a_person_has_added_block_no_la
     renames = refused.value.hint.removeprefix("If it was renamed: ").partition(". If not")[0]
     for statement in renames.split("; "):
         cdc.spark.sql(statement)
-    run('ALTER TABLE t RENAME a TO "A"', "INSERT INTO t VALUES (8, NULL, 'y', 'a')")
+    mirror.run_once()  # what was planned then
+    added = "INSERT INTO t VALUES (8, NULL, 'y', 'a')", "INSERT INTO t VALUES (9, NULL, 'y', 'a')"
+    run(added[0], 'ALTER TABLE t RENAME a TO "A"', added[1])

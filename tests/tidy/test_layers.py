@@ -64,6 +64,7 @@ SPARK_KNOWS = {
     "cdcd.source.query_runner",
     "cdcd.source.server_errors",
     "cdcd.source.session",
+    "cdcd.source.slot_wait",
     "cdcd.source.table_selection",
 }
 """Of the flow: the vocabulary of the wire format and of the progress record, and a snapshot at an exact LSN."""

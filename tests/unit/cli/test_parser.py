@@ -100,7 +100,7 @@ def said_by(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     "command",
     [
         "init", "run", "check", "config", "peek", "top", "status", "adopt", "slot status", "slot create", "slot drop",
-        "spark mirror", "spark verify",
+        "spark mirror", "spark status", "spark verify",
     ],
 )  # fmt: skip
 def test_a_file_of_settings_without_its_option_gets_a_hint_and_the_usage_of_the_command(
