@@ -85,7 +85,9 @@ class TargetSchema:
         target = self._target
         exists = target.exists(table)
         own_names = OWN_COLUMNS - ({HASH, DUPLICATE} if key else set())
-        existing = {n: kind for n, kind in target.columns(table).items() if n not in own_names} if exists else {}
+        named = {name.lower() for each in writers for name in each.names}
+        present = target.columns(table) if exists else {}
+        existing = {n: kind for n, kind in present.items() if n not in OWN_COLUMNS or n in named - own_names}
         changed = evolve(target, table, existing, writers, succession, follow=self._follow, overwrites=overwrites)
         taken = sorted(column["name"] for column in changed.columns if column["name"].lower() in own_names)
         if taken:

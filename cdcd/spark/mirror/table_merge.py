@@ -201,7 +201,7 @@ class TableMerger:
         """
         if before is None or before.version is None or not (missing or evolution.returned):
             return {}
-        published = {name.lower() for name in self._target.at(plan.target, before.version).columns}
+        published = {name.lower() for name in self._base(plan, before).columns}
         added = [each["name"] for each in evolution.columns if each["name"].lower() not in published]
         stale = [name for name in evolution.returned if name.lower() in published]
         return {name: missing[name] for name in added if name in missing} | {name: missing.get(name) for name in stale}
