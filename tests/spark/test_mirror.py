@@ -356,7 +356,7 @@ def test_a_column_that_went_long_ago_and_one_that_a_person_has_added_block_no_la
     run("ALTER TABLE t DROP a, ADD at timestamp", "INSERT INTO t VALUES (3, '2026-03-29 02:30:00.000001')")
     cdc.spark.sql(f"ALTER TABLE {catalog}.public_t ADD COLUMNS (note string)")
     run(
-        *("ALTER TABLE t ADD z text", "INSERT INTO t VALUES (4, NULL, 'z')"),
+        *("ALTER TABLE t ADD z text DEFAULT 'd'", "INSERT INTO t VALUES (4, NULL, 'z')"),
         *("ALTER TABLE t ADD a text", "INSERT INTO t VALUES (5, NULL, 'z', 'a')"),  # not the column of rows 1 and 2
     )
     stream.sql("ALTER TABLE t RENAME z TO y", "INSERT INTO t VALUES (7, NULL, 'y', 'a')")
