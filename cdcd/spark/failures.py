@@ -16,7 +16,10 @@ from typing import Final
 
 from pyspark.errors import (
     AnalysisException,
+    ArithmeticException,
+    DateTimeException,
     IllegalArgumentException,
+    NumberFormatException,
     ParseException,
     PySparkAttributeError,
     PySparkTypeError,
@@ -27,8 +30,8 @@ from cdcd.errors import CdcdError
 from cdcd.spark.packages import packages
 
 LASTING: Final = (
-    AnalysisException, IllegalArgumentException, ParseException, PySparkAttributeError, PySparkTypeError,
-    PySparkValueError,
+    AnalysisException, ArithmeticException, DateTimeException, IllegalArgumentException, NumberFormatException,
+    ParseException, PySparkAttributeError, PySparkTypeError, PySparkValueError,
 )  # fmt: skip
 """Spark refuses what it is asked for, and would do so again."""
 _LACKS_CLASS: Final = re.compile(r"ClassNotFoundException|NoClassDefFoundError|DATA_SOURCE_NOT_FOUND|Failed to find")

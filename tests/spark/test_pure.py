@@ -288,7 +288,7 @@ _UNMAPPED: Any = SimpleNamespace(sql=lambda _: SimpleNamespace(where=lambda _: S
 """A session whose Delta tables have no mapping of the names of columns."""
 
 
-def _writer(**columns: str) -> Writer:
+def _writer(**columns: Any) -> Writer:
     fields = [{"name": name, "type": ["null", kind], "default": None} for name, kind in columns.items()]
     row = {"type": "record", "name": "Row", "fields": fields}
     return writer(b"w", json.dumps({"fields": [{"name": "before", "type": ["null", row]}]}))
@@ -315,6 +315,37 @@ def test_a_rename_amid_the_events_of_a_run_asks_for_a_load_and_not_for_a_rename(
             evolve(target, "t", {"id": "int", existing: "string"}, amid, follow=False)
     loaded = evolve(target, "t", {"id": "int", "a": "string"}, amid[1:], follow=False, overwrites=True)
     assert loaded.added == [("b", "string")]
+
+
+@pytest.mark.parametrize("target", [Delta(_UNMAPPED, {}), Iceberg(None, {})], ids=["delta", "iceberg"])
+def test_parts_of_columns_are_added_and_widened(target: Target) -> None:
+    def composite(**fields: Any) -> dict[str, Any]:
+        made = [{"name": name, "type": ["null", kind]} for name, kind in fields.items()]
+        return {"type": "record", "name": f"R{len(made)}", "fields": made}
+
+    def array(of: Any) -> dict[str, Any]:
+        return {"type": "array", "items": ["null", of]}
+
+    numeric = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}
+    existing = {
+        "id": "int", "c": "struct<a:int,n:decimal(8,2),inner:struct<x:string>>", "l": "array<int>",
+        "many": "array<struct<a:int>>",
+    }  # fmt: skip
+    inner, many = composite(x="string", y="int"), array(composite(a="int", b="string"))
+    now = _writer(id="int", c=composite(a="long", n=numeric, inner=inner, z="string"), l=array("long"), many=many)
+    changed = evolve(target, "t", existing, [now], follow=False)
+    assert changed.added == [("c.inner.y", "int"), ("c.z", "string"), ("many.element.b", "string")]
+    assert changed.widened == [("c.a", "bigint"), ("c.n", "decimal(10,2)"), ("l.element", "bigint")]
+    types = {column["name"]: ddl(column["type"]) for column in changed.columns}
+    assert types["c"] == "struct<a:bigint,n:decimal(10,2),inner:struct<x:string,y:int>,z:string>"
+    for follow in False, True:
+        with pytest.raises(
+            RequestRejected, match=r"column l is array<int>, and PostgreSQL's is array<string> now"
+        ) as no:
+            evolve(target, "t", existing, [_writer(id="int", l=array("string"))], follow=follow)
+        assert "follow" not in no.value.hint
+    with pytest.raises(RequestRejected, match="column c is struct"):
+        evolve(target, "t", existing, [_writer(id="int", c="string")], follow=True)
 
 
 def test_only_a_column_that_goes_now_may_have_been_renamed() -> None:

@@ -113,6 +113,8 @@ class World:
         self.merges: list[tuple[MirroredTable, MirroredTable | None]] = []
         self.fails: list[Exception] = []
         self.refuses_unloaded = False
+        self.begins_anew = False
+        """The events of the next plan begin with the daemon's new snapshot."""
         self.broken: set[str] = set()
         """The names of tables that cannot be merged."""
         self.while_a_load_waits: Callable[[], object] = lambda: None
@@ -173,6 +175,10 @@ class WorldMerger(TableMerger):
         world.merges.append((plan, before))
         world.spark.commit(plan.target, "MERGE")
         return MergedTable(replace(plan, key=["id"], version=len(world.spark.history[plan.target]) - 1), 1)
+
+    def check_begins_anew(self, plan: MirroredTable, before: MirroredTable) -> None:
+        if not self._world.begins_anew:
+            raise RequestRejected(f"{plan.target} was dropped", "Load it again", code="mirror-load-again")
 
     def _last_columns(self, plan: MirroredTable, before: MirroredTable | None) -> list[str]:
         return ["id"]
@@ -527,6 +533,11 @@ def test_a_target_that_was_dropped_is_refused() -> None:
     world.cut = cut(lsn=200, position=20, offsets=(90,))
     with pytest.raises(RequestRejected):
         world.process().run_once()
+    world.begins_anew = True  # the daemon has copied the table again
+    assert world.process().run_once() is not None
+    (plan, before) = world.merges[-1]
+    assert before is not None
+    assert (before.version, before.offsets, plan.offsets) == (None, [50], [90])
 
 
 def test_a_target_with_rows_that_no_run_knows_of_is_refused() -> None:

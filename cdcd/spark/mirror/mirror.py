@@ -281,6 +281,9 @@ class Mirror:
             if self._is_merged(table.target, planned.token):
                 return MergedTable(self._merger.merged_earlier(table, before), 0)
             self._check_target(table.target, before)
+            if before is not None and before.version is not None and not self._target.exists(table.target):
+                self._merger.check_begins_anew(table, before)
+                before = replace(before, version=None, columns=None)
             self._step(f"merge {table.target}")
             merged = self._merger.merge(table, before, planned.token)
             self._step(f"merged {table.target}")
@@ -302,11 +305,7 @@ class Mirror:
                     "Drop it, or load it again with `cdcd spark snapshot`",
                     code="mirror-load-again",
                 )
-        elif not exists:
-            raise RequestRejected(
-                f"{target} was dropped", "Load it again with `cdcd spark snapshot`", code="mirror-load-again"
-            )
-        elif self._target.replaced(target, self._name, before.version):
+        elif exists and self._target.replaced(target, self._name, before.version):
             raise RequestRejected(
                 f"{target} was overwritten by a load that has not been published",
                 "Wait for the end of that load. If it no longer runs, repeat it: cdcd spark snapshot",

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from cdcd.avro.type_forms import kind_of
 from cdcd.errors import RequestRejected
 from cdcd.spark.mirror.merge_sql import DELETED, Deletes
 from cdcd.spark.mirror.targets.target import Target, decimal_of
@@ -144,18 +145,19 @@ def evolve(
         if ddl(avro) != old:
             known = _parsed(old)
             both = "string" if known is None else common(known, avro)
-            if ddl(both) == old:
+            parts = None if known is None else _parts(target, name, known, both)
+            if parts is not None:
                 avro = both
-            elif target.widens(old, ddl(both)):
-                avro = both
-                widened.append((name, ddl(both)))
-            elif follow:
-                avro = _parsed(old) or "string"
+                added += parts.added
+                widened += parts.widened
+            elif follow and _is_castable(avro) and (known is None or _is_castable(known)):
+                avro = known or "string"
             else:
                 raise RequestRejected(
                     f"{table}: column {name} is {old}, and PostgreSQL's is {ddl(avro)} now, to which {target.using} "
                     "cannot widen it",
-                    'Drop the table and load it again, or set schema_changes = "follow" to cast to the old type',
+                    "Drop the table, and load it again with `cdcd spark snapshot` (or have it copied: `cdcd snapshot`)"
+                    + (', or set schema_changes = "follow" to cast to the old type' if _is_castable(avro) else ""),
                     code="mirror-schema-changed",
                 )
         columns.append({"name": name, "type": avro})
@@ -218,8 +220,62 @@ def _parsed(kind: str) -> Avro | None:
     numbers = decimal_of(kind)
     if numbers is not None:
         return {"type": "bytes", "logicalType": "decimal", "precision": numbers[0], "scale": numbers[1]}
-    found = re.fullmatch(r"array<(.*)>", kind)
-    if found is not None:
-        items = _parsed(found[1])
-        return None if items is None else {"type": "array", "items": items}
-    return from_ddl(kind)
+    found = re.fullmatch(r"(array<|map<string,|struct<)(.*)>", kind)
+    if found is None:
+        return from_ddl(kind)
+    if found[1] == "struct<":
+        fields = [each.partition(":") for each in _split(found[2])]
+        types = {name: _parsed(of_field) for name, _, of_field in fields}
+        if None in types.values():
+            return None
+        return {"type": "record", "fields": [{"name": name, "type": each} for name, each in types.items()]}
+    part = _parsed(found[2])
+    if part is None:
+        return None
+    return {"type": "array", "items": part} if found[1] == "array<" else {"type": "map", "values": part}
+
+
+def _split(fields: str) -> list[str]:
+    """The fields of a struct<...>, at the commas that are in no brackets."""
+    found, depth = [""], 0
+    for character in fields:
+        depth += (character in "<(") - (character in ">)")
+        if character == "," and not depth:
+            found.append("")
+        else:
+            found[-1] += character
+    return found
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What changes inside a column: names such as `column.field`, and their types."""
+
+    added: list[tuple[str, str]] = field(default_factory=list)
+    widened: list[tuple[str, str]] = field(default_factory=list)
+
+
+def _parts(target: Target, name: str, old: Avro, new: Avro) -> _Parts | None:
+    """How a column of type `old` becomes one of type `new`; None if the format cannot do that in place."""
+    if ddl(old) == ddl(new):
+        return _Parts()
+    if isinstance(old, dict) and isinstance(new, dict) and old["type"] == new["type"] == "array":
+        return _parts(target, f"{name}.element", old["items"], new["items"])
+    if isinstance(old, dict) and isinstance(new, dict) and old["type"] == new["type"] == "record":
+        types, made = {each["name"]: each["type"] for each in old["fields"]}, _Parts()
+        for each in new["fields"]:
+            path = f"{name}.{each['name']}"
+            if each["name"] not in types:
+                made.added.append((path, ddl(each["type"])))
+            elif (inside := _parts(target, path, types[each["name"]], each["type"])) is None:
+                return None
+            else:
+                made.added.extend(inside.added)
+                made.widened.extend(inside.widened)
+        return made
+    return _Parts(widened=[(name, ddl(new))]) if target.widens(ddl(old), ddl(new)) else None
+
+
+def _is_castable(avro: Avro) -> bool:
+    """Whether Spark casts a type to another one: it has no parts."""
+    return kind_of(avro) not in ("array", "map", "record")

@@ -75,6 +75,21 @@ class TableMerger:
         with self._read(plan, before) as raw:
             return self._merge(raw, plan, before, token)
 
+    def check_begins_anew(self, plan: MirroredTable, before: MirroredTable) -> None:
+        """Raise RequestRejected unless the plan has a truncate event, as the daemon's new snapshot begins with one.
+
+        The table was dropped in the lake: only then do its events make all of its rows again.
+        """
+        with self._read(plan, before) as raw:
+            values, _ = _headers(raw)
+            writers = self._writers.find(values, plan.schema, plan.name, plan.topic, "value")
+            if not writers or _last_headers(raw, writers, plan.topic) is None:
+                raise RequestRejected(
+                    f"{plan.target} was dropped",
+                    "Load it again with `cdcd spark snapshot`, or let the daemon copy it: cdcd snapshot",
+                    code="mirror-load-again",
+                )
+
     def merged_earlier(self, plan: MirroredTable, before: MirroredTable | None) -> MirroredTable:
         """A table that an earlier process has merged by this plan: its key, its columns and its version."""
         if plan.key is None:

@@ -52,13 +52,13 @@ class Target:
         return {name: _INSTANT.sub("timestamp_ltz", kind) for name, kind in self.spark.table(table).dtypes}
 
     def add_columns(self, table: str, columns: Sequence[tuple[str, str]]) -> None:
-        """Add columns (name, type)."""
-        shown = ", ".join(f"`{name}` {kind}" for name, kind in columns)
+        """Add columns (name, type), or fields of columns: `column.field`, `column.element.field`."""
+        shown = ", ".join(f"{_quoted(name)} {kind}" for name, kind in columns)
         self.spark.sql(f"ALTER TABLE {table} ADD COLUMNS ({shown})")
 
     def widen(self, table: str, column: str, kind: str) -> None:
-        """Change a column's type to a wider type, which `widens` has allowed."""
-        self.spark.sql(f"ALTER TABLE {table} ALTER COLUMN `{column}` TYPE {kind}")
+        """Change the type of a column, or of a part of it, to a wider type, which `widens` has allowed."""
+        self.spark.sql(f"ALTER TABLE {table} ALTER COLUMN {_quoted(column)} TYPE {kind}")
 
     def rename_statements(self, table: str, old: str, new: str) -> list[str]:
         """The SQL with which a person renames a column."""
@@ -148,6 +148,11 @@ class Target:
     def remove_old_files(self, table: str, older_than: datetime) -> Any:
         """Remove the files of versions that were no longer the newest one at this time."""
         raise NotImplementedError
+
+
+def _quoted(name: str) -> str:
+    """A column, or a part of one, for SQL. No name of a column has a dot: see `avro_names`."""
+    return ".".join(f"`{part}`" for part in name.split("."))
 
 
 def is_conflict(error: Exception) -> bool:
