@@ -162,6 +162,7 @@ class TableMerger:
         fills = {} if truncates else self._fills(plan, before, evolution, missing)
         needs_base = (stats.has_incomplete_key_change or not key) and not truncates
         base = None if before is None or not needs_base else self._base(plan, before)
+        counted: DataFrame | None = None
         names = [column["name"] for column in columns]
         view = f"cdcd_source_{token}_{abs(hash(plan.topic))}"
         if key:
@@ -175,7 +176,7 @@ class TableMerger:
             events = keyless_rows.with_columns_of(events, succession.last)
             if base is not None and before is not None and (fills or _went(before, base, succession)):
                 events, base, truncates = _counted_anew(events, base, columns, fills, succession.last), None, True
-            rows = _numbered(events, base, names, plan)
+            rows, counted = _numbered(events, base, names, plan)
             row_key = [keyless_rows.HASH, keyless_rows.DUPLICATE]
             source = MergeSource(view, row_key, [], names + row_key, stats.unchanged)
         rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
@@ -189,6 +190,8 @@ class TableMerger:
         finally:
             self._target.spark.catalog.dropTempView(view)
             rows.unpersist()
+            if counted is not None:
+                counted.unpersist()
         version, last = self._target.version(plan.target), succession.last
         return MergedTable(replace(plan, key=list(key or ()), version=version, columns=last), stats.events)
 
@@ -308,8 +311,13 @@ def _headers(raw: DataFrame) -> tuple[list[bytes], list[bytes]]:
     return values, sorted({bytes(row["key"]) for row in rows if row["key"] is not None})
 
 
-def _numbered(events: DataFrame, base: DataFrame | None, names: Sequence[str], plan: MirroredTable) -> DataFrame:
-    """The rows without a key to add and to delete, equal rows numbered from 1; raises GapError if one is missing."""
+def _numbered(
+    events: DataFrame, base: DataFrame | None, names: Sequence[str], plan: MirroredTable
+) -> tuple[DataFrame, DataFrame]:
+    """The rows without a key to add and to delete, equal rows numbered from 1; raises GapError if one is missing.
+
+    The second DataFrame is persisted: the caller unpersists it.
+    """
     net = keyless_rows.net_counts(events).where("_net <> 0")
     if base is None:
         counted = net.withColumn("_have", f.lit(0).cast("bigint"))
@@ -328,7 +336,7 @@ def _numbered(events: DataFrame, base: DataFrame | None, names: Sequence[str], p
         )
     low, high = f.least("_have", f.expr("_have + _net")), f.greatest("_have", f.expr("_have + _net"))
     numbered = counted.withColumn(keyless_rows.DUPLICATE, f.explode(f.sequence(low + 1, high)))
-    return numbered.select(
+    rows = numbered.select(
         *(f.col("_last._row").getField(name).alias(name) for name in names),
         keyless_rows.HASH,
         keyless_rows.DUPLICATE,
@@ -340,3 +348,4 @@ def _numbered(events: DataFrame, base: DataFrame | None, names: Sequence[str], p
         f.when(f.col("_net") > 0, "u").otherwise("d").alias(OP),
         f.expr("cast(array() as array<string>)").alias(UNCHANGED),
     )
+    return rows, counted

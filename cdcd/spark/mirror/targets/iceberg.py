@@ -7,9 +7,11 @@ For a single writer, a tag in the snapshot's summary replaces idempotent writes:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, ClassVar
 
+from pyspark.errors import IllegalArgumentException
 from pyspark.sql import Row
 
 from cdcd.errors import GapError
@@ -36,8 +38,13 @@ class Iceberg(Target):
         return (old, new) in _WIDER
 
     def refresh(self, table: str) -> None:
-        """Spark's catalog keeps a table for 30 s after its last use: whoever polls sees the same state for ever."""
-        self.spark.sql(f"REFRESH TABLE {table}")
+        """Spark's catalog keeps a table for 30 s after its last use: whoever polls sees the same state for ever.
+
+        Spark forgets the table first. Then it reads again what is in memory of it, and that may be of a snapshot which
+        has expired.
+        """
+        with suppress(IllegalArgumentException):
+            self.spark.sql(f"REFRESH TABLE {table}")
 
     def version(self, table: str) -> int | None:
         row = self.spark.sql(f"SELECT snapshot_id FROM {table}.refs WHERE name = 'main'").first()
