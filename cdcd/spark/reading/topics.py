@@ -71,9 +71,9 @@ class Topics:
 
     def writer_order(self, record: TableRecord, starts: Sequence[int], until_lsn: int) -> WriterOrder:
         """The schemas of the events below an LSN, from these offsets to the record's."""
-        records = self.kafka.ranges({record.topic: (starts, record.offsets)}).where("value IS NOT NULL")
-        kept = records.select(f.struct(*_KAFKA).alias("kafka"), "value")
-        return in_order(kept, self._value_writers(record), record.topic, until_lsn)
+        known = self._value_writers(record)
+        records = self.kafka.ranges({kafka_topic(record.topic): (starts, record.offsets)})
+        return in_order(self._own(records, record).where("value IS NOT NULL"), known, record.topic, until_lsn)
 
     def missing_values(self, record: TableRecord) -> dict[str, MissingValue]:
         """What rows hold in younger columns of a table; raises as `columns`."""
@@ -110,10 +110,13 @@ class Topics:
 
     def _decode(self, records: DataFrame, record: TableRecord) -> DataFrame:
         known = self._value_writers(record)
+        return decode(self._own(records, record), known, common_columns(known), record.topic)
+
+    def _own(self, records: DataFrame, record: TableRecord) -> DataFrame:
+        """The records of this table, whose topic other tables may share: the bytes of each, and where it lies."""
         if kafka_topic(record.topic) != record.topic:
             records = of_table(records, self.writers.of_others(record.schema, record.table))
-        kept = records.select(f.struct(*_KAFKA).alias("kafka"), "value")
-        return decode(kept, known, common_columns(known), record.topic)
+        return records.select(f.struct(*_KAFKA).alias("kafka"), "value")
 
     def _value_writers(self, record: TableRecord) -> list[Writer]:
         found = self.writers.of(record.schema, record.table, record.topic, "value")
