@@ -31,7 +31,9 @@ from pyspark.sql import DataFrame, SparkSession  # noqa: E402
 from support import daemon, fix_spark  # noqa: E402
 from support import stream as streams  # noqa: E402
 
+from cdcd.source.session import connect, parameters  # noqa: E402
 from cdcd.spark import Cdc  # noqa: E402
+from cdcd.spark.exported_snapshot import login  # noqa: E402
 from cdcd.spark.load import jdbc  # noqa: E402
 
 TABLE = """CREATE TABLE t (id bigint PRIMARY KEY, n int, a text, b text, amount numeric(10,2), at timestamptz, due date,
@@ -164,7 +166,8 @@ def snapshot(stream: streams.StreamFixture, cdc: Cdc, _: str) -> None:
                 number += 1
                 connection.execute(ROWS.format(first=number, last=number).encode())
 
-    url, properties = jdbc(stream.dsn)
+    with connect(parameters(stream.dsn, "bench")) as connection:
+        url, properties = jdbc(login(connection))
     writer = threading.Thread(target=write)
     writer.start()
     try:

@@ -106,7 +106,7 @@ def without_lost_columns(events: DataFrame, columns: Sequence[dict[str, Any]], o
             value = f.col(row)
             without = value.withField(column["name"], default)
             changed[row] = f.when(earlier & value.isNotNull(), without).otherwise(value)
-            texts = f.map_filter(lost, lambda each, _, name=column["name"]: each != name)
+            texts = _texts_without(lost, column["name"])
             changed[lost] = f.when(earlier, f.when(f.size(texts) > 0, texts)).otherwise(f.col(lost))
         events = events.withColumns(changed)
     return events
@@ -296,6 +296,10 @@ def _key(key: Sequence[str], columns: Sequence[dict[str, Any]]) -> Column:
     if not fields:
         return f.struct(f.lit(0).alias("none"))
     return f.when(f.col("_row").isNotNull(), f.struct(*fields))
+
+
+def _texts_without(lost: str, name: str) -> Column:
+    return f.map_filter(lost, lambda column, _: column != name)
 
 
 def _texts(image: Column) -> Column:
