@@ -45,6 +45,7 @@ ROW = """
         '2020-02-29 10:11:12.5+02', '10:11:12+02', '1 mon 1 day', B'000000000101', '10.0.0.1', '[1,5]', '{1,NULL}',
         'ok', 42, 'a name')
 """
+ODD = "INSERT INTO odd (n, q) VALUES ('NaN', '{[1,2]}')"
 WANTED: dict[str, Any] = {
     "flag": True, "i2": -1, "i4": 2147483647, "f4": 1.5, "f8": 1e300, "n": {"scale": 1, "value": "Dw=="}, "n52": "/w==",
     "c": "ab   ", "vc": "cd", "t": 'q"\\é😀\n', "raw": "AP8=", "j": '{"a" : 1}', "jb": '{"a": 1}',
@@ -121,11 +122,13 @@ def fold(records: list[Read]) -> dict[bytes, Any]:
 @pytest.mark.parametrize("encoding", ["json", "json-schema"])
 @pytest.mark.parametrize("binary", [True, False], ids=["binary", "text"])
 def test_a_table_of_many_types_comes_as_debezium_writes_it(stream: StreamFixture, encoding: str, binary: bool) -> None:
-    stream.sql(*TYPES.split(";"), ROW)
+    stream.sql(*TYPES.split(";"), "CREATE TABLE odd (id serial PRIMARY KEY, n numeric, q int4multirange)", ROW, ODD)
     settings: Any = {"sink": {**SINK, "encoding": encoding}, "snapshot": {"mode": "initial"}}
+    settings["debezium"] = {"unrepresentable_in_header": True}
     with stream.daemon(source={"binary": str(binary).lower()}, **settings) as daemon:
         daemon.start().wait_until_streaming()
         eventually(lambda: "snapshot is complete" in daemon.log.read_text(), "the snapshot")
+        stream.sql(ODD)
         stream.sql(ROW, "UPDATE types SET id = 7 WHERE id = 2", "DELETE FROM types WHERE id = 1", "TRUNCATE untouched")
         daemon.wait_until_confirmed()
         assert daemon.stop() == 0
@@ -147,6 +150,13 @@ def test_a_table_of_many_types_comes_as_debezium_writes_it(stream: StreamFixture
         assert (fields["id"]["default"], fields["flag"]["default"], fields["flag"]["optional"]) == (0, True, False)
         assert fields["m"]["parameters"] == {"allowed": "sad,ok"}
     assert list(fold(records).values()) == [{"id": 7, **WANTED}]
+    assert not any("__cdcd.unrepresentable" in record.headers for record in records)
+    odd = sorted(read(stream.broker, f"{stream.prefix}.public.odd"), key=lambda record: record.payload["after"]["id"])
+    assert [record.payload["after"] for record in odd] == [{"id": 1, "n": None}, {"id": 2, "n": None}]
+    lost = [json.loads(record.headers["__cdcd.unrepresentable"]) for record in odd]
+    assert [[(each["column"], each["text"]) for each in values] for values in lost] == [
+        [("n", "NaN"), ("q", "{[1,3)}")]
+    ] * 2
 
 
 def test_in_avro_a_table_of_many_types_is_read_with_the_schemas_of_the_registry(
