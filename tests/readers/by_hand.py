@@ -1,18 +1,13 @@
 """Executes the blocks of the page about consumers whose programs the usual run does not have: Flink SQL, and kcat.
 
-    pip install apache-flink==2.2.1     (828 MB, Java 17)
     apt install kcat
-    python tests/readers/by_hand.py --jars DIR
-
-DIR has flink-sql-connector-kafka:4.0.1-2.0 and flink-sql-avro-confluent-registry:2.2.0 (Maven, org.apache.flink).
-`--flink PYTHON` names the interpreter that has apache-flink, if it is not this one.
+    python tests/readers/by_hand.py     (the first time it fetches Flink: 828 MB)
 
 Real servers: PostgreSQL, Kafka, a schema registry, and cdcd between them.
 """
 
 from __future__ import annotations
 
-import argparse
 import re
 import subprocess
 import sys
@@ -22,34 +17,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import servers
+from servers import flink
 from servers.registry import SchemaRegistry
 from support.pages import By, blocks, executes
 from support.stream import StreamFixture
 
-PROGRAM = """
-import sys
-from pathlib import Path
-from pyflink.table import EnvironmentSettings, TableEnvironment
-jars, *statements = sys.argv[1:]
-flink = TableEnvironment.create(EnvironmentSettings.in_streaming_mode())
-flink.get_config().set("pipeline.jars", ";".join(path.as_uri() for path in Path(jars).absolute().glob("*.jar")))
-flink.get_config().set("parallelism.default", "1")
-for statement in statements:
-    if statement.startswith("SET "):
-        flink.get_config().set(*statement[4:].replace("'", "").split(" = "))
-    elif statement.startswith("SELECT"):
-        for row in flink.execute_sql(statement).collect():
-            print(row.get_row_kind().name, *row, flush=True)
-    else:
-        flink.execute_sql(statement)
-"""
-
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jars", type=Path, required=True, help="the directory of Flink's jars")
-    parser.add_argument("--flink", default=sys.executable, metavar="PYTHON", help="the Python that has apache-flink")
-    options = parser.parse_args()
     mine = [block for block in blocks("consumers") if isinstance(executes(block), By)]
     events, table, kcat = (block.text for block in mine)
     with (
@@ -69,25 +43,23 @@ def main() -> None:
         daemon.wait_until_confirmed()
         assert daemon.stop() == 0
 
-        def flink(block: str) -> list[str]:
+        def read(block: str) -> list[str]:
             """Execute the statements of a block, up to the topic's end of now; returns the rows that they give."""
             text = block.replace("localhost:9092", kafka.bootstrap).replace("http://localhost:8081", registry.url)
             text = text.replace("'connector' =", "'scan.bounded.mode' = 'latest-offset', 'connector' =")
             statements = [each.strip() for each in text.split(";\n") if each.strip()]
-            command = [options.flink, "-c", PROGRAM, str(options.jars), *statements]
-            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-            assert done.returncode == 0, done.stderr
-            return sorted(done.stdout.splitlines())
+            [changes] = flink.execute(statements).values()
+            return sorted(" ".join((kind, *map(str, row))) for kind, row in changes)
 
         expect(
             "avro-confluent",
-            flink(events),
+            read(events),
             "INSERT c 2 Grace 7.00", "INSERT c 3 Edsger 20.00", "INSERT d None None None", "INSERT r 1 Ada 12.50",
             "INSERT u 2 Grace 8.00",
         )  # fmt: skip
         expect(
             "debezium-avro-confluent",
-            flink(table),
+            read(table),
             "DELETE 1 Ada 12.50", "INSERT 1 Ada 12.50", "INSERT 2 Grace 7.00", "INSERT 3 Edsger 20.00",
             "UPDATE_AFTER 2 Grace 8.00", "UPDATE_BEFORE 2 Grace 7.00",
         )  # fmt: skip
@@ -98,8 +70,8 @@ def main() -> None:
                 daemon.start().wait_for_log("the snapshot is complete")
                 assert daemon.stop() == 0
         command = kcat.replace("localhost:9092", kafka.bootstrap).replace("shop.", "plain.")
-        read = subprocess.run(["bash", "-euc", command], capture_output=True, text=True, check=True, timeout=60)
-        keys = re.findall(r"^([0-9a-f]{16}) {.*public.orders", read.stdout, re.MULTILINE)
+        shown = subprocess.run(["bash", "-euc", command], capture_output=True, text=True, check=True, timeout=60)
+        keys = re.findall(r"^([0-9a-f]{16}) {.*public.orders", shown.stdout, re.MULTILINE)
         expect("kcat", ["a schema by its fingerprint"] if keys else [], "a schema by its fingerprint")
 
 
