@@ -34,6 +34,7 @@ from cdcd.sink.acls import Places
 from cdcd.sink.kafka.client_config import Property, with_token_function
 from cdcd.sink.kafka.token_function import MSK_IAM, TokenFunction
 from cdcd.sink.topics import TopicNames, TopicRule
+from cdcd.snapshot.copy_hours import CopyHours
 from cdcd.snapshot.table_rules import SnapshotRule, SnapshotRules
 from cdcd.source.login import BUILT_IN, Login, password_maker
 from cdcd.source.publication_contents import AskedPublication, operations_of
@@ -312,6 +313,29 @@ class SnapshotSettings(Section):
         description="How many bytes of rows of snapshots the daemon reads a second, at most, as COPY sends them; 0: no "
         "limit. Both limits hold.",
     )
+    hours: str = Field(
+        "",
+        examples=["22:00-06:00"],
+        description="The hours of each day in which snapshots are read, from one time to another one; empty: always. "
+        "Outside of them the daemon begins no snapshot, and pauses one that it reads. Changes of the stream and "
+        "repairs of rows do not wait.",
+    )
+    time_zone: str = Field(
+        "UTC",
+        examples=["Europe/Berlin"],
+        description="The time zone of hours, by its name in the IANA's list.",
+    )
+
+    @model_validator(mode="after")
+    def _has_hours(self) -> Self:
+        if self.hours:
+            self.copy_hours.check()
+        return self
+
+    @property
+    def copy_hours(self) -> CopyHours:
+        """The hours, for the flow."""
+        return CopyHours(self.hours, self.time_zone)
 
 
 class TablesSettings(Section):

@@ -209,6 +209,11 @@ class SnapshotCoordinator:
         return self._requests.is_paused
 
     @property
+    def are_hours_open(self) -> bool:
+        """Snapshots may be read at this time of the day. For any thread."""
+        return self._requests.are_hours_open()
+
+    @property
     def stopped(self) -> list[Table]:
         """The tables whose snapshots a person has stopped. For any thread."""
         return self._requests.stopped
@@ -350,7 +355,7 @@ class SnapshotCoordinator:
         """Read the rows that have come. `consistent_lsn` not 0: these are the first, handed on in any case."""
         rows = self._rows
         assert rows is not None
-        rows.read(now, is_paused=self.is_paused)
+        rows.read(now, is_paused=self._requests.waits)
         is_large = rows.gathered_bytes >= self._limits.batch_bytes
         if not (rows.is_finished or consistent_lsn or is_large or room.is_sink_idle):
             return NOTHING
@@ -412,7 +417,7 @@ class SnapshotCoordinator:
         if rows is None:
             return SnapshotProgress(is_read=False)
         is_read = state is SnapshotState.READING
-        seconds_left = rows.seconds_left(now) if is_read and not self.is_paused else None
+        seconds_left = rows.seconds_left(now) if is_read and not self._requests.waits else None
         return SnapshotProgress(is_read, rows.lsn, rows.progress, seconds_left)
 
     def close(self) -> None:

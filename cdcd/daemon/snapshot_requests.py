@@ -53,15 +53,18 @@ class SnapshotRequests:
         parked: Callable[[], Container[Table]] = frozenset,
         recopies: Recopies | None = None,
         is_paused: bool = False,
+        are_hours_open: Callable[[], bool] = lambda: True,
     ) -> None:
         """`snapshots`: how far each one in Kafka is, by topic. `takes`: whether a new table (schema and name) gets
         one; None: none does. Unfinished, requested and replaced tables get a snapshot in any case.
 
         `parked` returns the tables (schema and name) whose events go to the parked topic. Such a table gets no
         snapshot: the parked events would overwrite its rows later. Called in any thread. `is_paused`: as the attribute.
+        `are_hours_open`: whether snapshots may be read at this time of the day. Called in any thread, too.
         """
         self.is_paused = is_paused
         """No table gets a snapshot for now: a person has paused them. Read by any thread."""
+        self.are_hours_open: Final = are_hours_open
         self._slot = slot
         self._names = names
         self._snapshots = dict(snapshots)
@@ -74,6 +77,11 @@ class SnapshotRequests:
         """The topics of tables that `choose` has found replaced, each with the reason."""
         self._replaced_now: list[tuple[str, str, str]] = []
         """The tables of the running snapshot that were replaced: schema, name and reason."""
+
+    @property
+    def waits(self) -> bool:
+        """No snapshot may be read now: a person has paused them, or it is not their time of the day. For any thread."""
+        return self.is_paused or not self.are_hours_open()
 
     def request(self, schema: str, table: str) -> None:
         """Take a request for a new snapshot of a table."""
@@ -129,7 +137,7 @@ class SnapshotRequests:
         `seen`: the table as the catalog describes it; the result has it. A snapshot of a replaced table begins at the
         start.
         """
-        if self.is_paused or (schema, table) in self._parked():
+        if self.waits or (schema, table) in self._parked():
             return None
         topic = self._names.topic(schema, table)
         known = self._snapshots.get(topic)

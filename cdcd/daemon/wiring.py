@@ -151,6 +151,7 @@ def assemble(
             stops_on_replaced=settings.tables.on_replaced == "stop",
         ),
         is_paused=last is not None and last.snapshots_paused,
+        are_hours_open=lambda: settings.snapshot.copy_hours.are_open(clients.wall_us()),
     )
     snapshots = SnapshotCoordinator(
         requests,

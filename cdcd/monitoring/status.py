@@ -60,6 +60,8 @@ class QueueDepths:
     """The part of these tables that was not read yet, as far as it can be estimated."""
     snapshots_paused: bool = False
     """A person has paused the snapshots."""
+    snapshots_out_of_hours: bool = False
+    """It is no time of the day for snapshots."""
     snapshots_stopped: tuple[str, ...] = ()
     """The tables whose snapshots a person has stopped."""
     topics: tuple[str, ...] = ()

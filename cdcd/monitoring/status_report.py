@@ -206,6 +206,7 @@ def _snapshot(status: Status, now_s: float) -> Document | None:
     return {
         "is_read": found.is_read,
         "is_paused": status.depths().snapshots_paused,
+        "is_out_of_hours": status.depths().snapshots_out_of_hours,
         "lsn": _lsn(found.lsn),
         "tables": len(found.tables),
         "tables_left": len(unfinished),

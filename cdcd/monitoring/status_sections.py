@@ -151,7 +151,8 @@ def snapshot(document: Document) -> tuple[str, Grid] | None:
     left = "" if found["seconds_left"] is None else f", about {duration(found['seconds_left'])} left"
     tables = f"{found['tables_left']:,} of {plural(found['tables'], 'table')} not complete"
     rows = _count(found["rows"], "row")
-    paused = "Paused, " if found["is_paused"] else ""
+    paused = "Waits for snapshot.hours, " if found.get("is_out_of_hours") else ""
+    paused = "Paused, " if found["is_paused"] else paused
     return f"{paused}{share_of(document)} % read{left}: {tables}, {rows}, as of {found['lsn']}", grid
 
 

@@ -7,12 +7,15 @@ import re
 import signal
 import time
 import urllib.request
+from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
 from support import topics
 from support.daemon import Daemon, cdcd
 from support.stream import StreamFixture, eventually, metric, port_of
+
+from cdcd.daemon.snapshot_pump import OUT_OF_HOURS
 
 pytestmark = pytest.mark.postgres_versions("oldest", "newest")
 
@@ -150,6 +153,27 @@ def test_a_table_is_copied_as_its_entry_says_and_a_broken_condition_is_its_own_t
     daemon.signal(signal.SIGHUP)
     eventually(lambda: copied_of(daemon, "unknown") == 1 and copied_of(daemon, "failing") == 100, "their copies", 60)
     assert daemon.stop() == 0
+
+
+@pytest.mark.whole
+@pytest.mark.postgres_versions("newest")
+def test_a_snapshot_waits_for_its_hours(stream: StreamFixture) -> None:
+    stream.sql("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t SELECT generate_series(1, 100)")
+    now = datetime.now(UTC)
+    later, end = (f"{now + timedelta(hours=hours):%H:%M}" for hours in (2, 4))
+    daemon = stream.daemon(snapshot={"mode": "initial", "hours": f"{later}-{end}"}).start()
+    daemon.wait_for_log(OUT_OF_HOURS)
+    daemon.wait_until_streaming()
+    stream.sql("INSERT INTO t VALUES (101)")
+    daemon.wait_until_confirmed()
+    assert [event.value["op"] for event in stream.events()] == ["c"], "the stream does not wait"
+    daemon.config.write_text(daemon.config.read_text().replace(f"{later}-{end}", f"{end}-{later}"))
+    daemon.signal(signal.SIGHUP)
+    daemon.wait_for_log("the snapshot is complete", 60)
+    daemon.wait_until_confirmed()
+    assert daemon.stop() == 0
+    topics.check_exactly_once(stream.events())
+    assert topics.fold(stream.events(), snapshot=True) == stream.content("public", "t")
 
 
 @pytest.mark.whole

@@ -134,6 +134,7 @@ class Played:
     recopies: Recopies | None = None
     rate: CopyRate = field(default_factory=CopyRate)
     is_paused: bool = False
+    are_hours_open: bool = True
     exports: list[PlayedExport] = field(default_factory=list)
     scans: list[PlayedScan] = field(default_factory=list)
 
@@ -149,6 +150,7 @@ class Played:
             takes=(lambda *_: True) if self.takes_new_tables else None,
             recopies=self.recopies,
             is_paused=self.is_paused,
+            are_hours_open=lambda: self.are_hours_open,
         )
         self.repairs = RepairRequests("s", TopicNames("p"))
         self.coordinator = SnapshotCoordinator(
@@ -453,6 +455,30 @@ def test_no_snapshot_begins_before_the_pause_of_an_earlier_daemon_is_over() -> N
     it.coordinator.pause(is_paused=False)
     it.turn()
     assert it.exports[2].choose("public", "t", None) is not None
+
+
+def test_a_snapshot_begins_by_itself_when_its_hours_do_and_pauses_when_they_end() -> None:
+    it = Played(are_hours_open=False)
+    it.turn()
+    assert it.exports[0].choose("public", "t", None) is None
+    it.are_hours_open = True
+    assert it.exports[0].choose("public", "t", None) is not None
+    it = Played()
+    it.catch_up(blocks=2)
+    it.turn()
+    it.are_hours_open = False
+    it.connection.arrived = [HEADER + row(1), TRAILER]
+    it.turn()
+    it.turn()
+    assert it.connection.chunk is None, "no chunk is begun"
+    it.coordinator.pause(is_paused=True)
+    it.are_hours_open = True
+    it.turn()
+    assert it.connection.chunk is None, "a person has paused them, too"
+    it.coordinator.pause(is_paused=False)
+    it.turn()
+    it.connection.arrived = [HEADER + row(2), TRAILER]
+    assert it.turn().finished == Finished(LSN, 1, 2)
 
 
 def test_rows_are_repaired_while_the_snapshots_are_paused() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from cdcd.daemon.sink_link import SinkLink
 from cdcd.daemon.snapshot_coordinator import NOTHING, Action, Finished, Room, SnapshotState
-from cdcd.daemon.snapshot_pump import PAUSED, QUEUED_BYTES_MAX, SnapshotPump
+from cdcd.daemon.snapshot_pump import OUT_OF_HOURS, PAUSED, QUEUED_BYTES_MAX, SnapshotPump
 from cdcd.progress.ack_tracker import AckTracker
 from cdcd.sink.batch_queue import BatchQueue
 from cdcd.sink.batches import Batch
@@ -22,6 +22,7 @@ class PlayedCoordinator:
 
     may_have_more_rows = False
     is_paused = False
+    are_hours_open = True
     wait_s = inf
 
     def __init__(self) -> None:
@@ -40,6 +41,7 @@ class PlayedCoordinator:
 
 class PlayedAssembler:
     is_paused = False
+    are_hours_open = True
 
     def __init__(self, done: list[str]) -> None:
         self._done = done
@@ -133,6 +135,13 @@ def test_the_log_says_that_the_snapshots_are_paused_and_a_run_for_them_alone_wai
     it.turn()
     assert caplog.records[-1].message == "the snapshots are resumed"
     assert it.pump.is_all_done
+    it.coordinator.are_hours_open = False
+    it.turn()
+    assert caplog.records[-1].message == OUT_OF_HOURS
+    assert not it.pump.is_all_done
+    it.coordinator.are_hours_open = True
+    it.turn()
+    assert caplog.records[-1].message == "the hours of snapshots have begun"
 
 
 def test_what_a_comparison_records_is_handed_on_without_a_position() -> None:
