@@ -24,6 +24,8 @@ from cdcd.config.settings import NAMES, DebeziumSettings, Settings
 from cdcd.errors import SettingsError
 from cdcd.migration.connector_options import SAME, fate
 from cdcd.migration.name_patterns import column_patterns, may_overlap, schema_patterns, table_patterns
+from cdcd.migration.transforms import Connector, transformed
+from cdcd.source.table_selection import TablePattern
 
 Kind: TypeAlias = Literal["converted", "needless", "no equal", "secret"]
 
@@ -113,6 +115,7 @@ class _Conversion:
         self._of_columns()
         self._of_values()
         self._of_encoding()
+        self._of_transforms()
         self._of_snapshot()
         self._of_messages()
         self._of_sink(brokers)
@@ -381,6 +384,51 @@ class _Conversion:
                     secret = name.removeprefix("schema.registry.")
                     self._note(f"{part}.converter.{name}", "secret", f"put it into avro__registry_config__{secret}")
 
+    def _of_transforms(self) -> None:
+        names = [each.strip() for each in self._left.get("transforms", "").split(",") if each.strip()]
+        done = [self._of_transform(f"transforms.{name}.") for name in names]
+        if names and all(done):
+            self._take("transforms")
+            self._note("transforms", "converted", "what each of them comes to")
+
+    def _of_transform(self, beginning: str) -> bool:
+        """Take one transform; return whether settings stand for it. `beginning`: that of its options."""
+        values = {setting: value for setting, value, _ in self._values}
+        tables = values["source.tables"]
+        if not all(TablePattern(each).names_one_table for each in tables):
+            tables = ()
+        template, prefix = str(values.get("sink.topic", "{prefix}.{schema}.{table}")), str(values["sink.prefix"])
+        topics = {}
+        for each in tables:
+            schema, _, table = each.partition(".")
+            entry = self._entries.get(each, {})
+            topic = str(entry.get("topic", template)).replace("{schema}", schema).replace("{table}", table)
+            topics[each] = topic.replace("{prefix}", prefix)
+        connector = Connector(
+            prefix, topics, values["sink.encoding"] != "json", bool(values.get("debezium.tombstones", True))
+        )
+        options = {
+            name.removeprefix(beginning): text for name, text in self._left.items() if name.startswith(beginning)
+        }
+        found = transformed(options, connector)
+        if found is None:
+            return False
+        if found.topics and may_overlap([*self._entries, *found.topics]):
+            self._take(f"{beginning}type")
+            self._note(f"{beginning}type", "no equal", "other entries of [[table]] may be for the same tables")
+            return False
+        for setting, value in found.settings.items():
+            self._values.append((setting, value, f"{beginning}type"))
+        for table, topic in found.topics.items():
+            self._entries.setdefault(table, {})["topic"] = topic
+        for option, setting in found.converted.items():
+            if self._left.pop(beginning + option, None) is not None and option not in found.no_equal:
+                self._note(beginning + option, "converted", setting)
+        for option, why in found.no_equal.items():
+            self._take(beginning + option)
+            self._note(beginning + option, "no equal", why)
+        return found.is_converted
+
     def _of_snapshot(self) -> None:
         mode = self._take("snapshot.mode", "initial").lower()
         if mode in _SNAPSHOT_MODES:
@@ -450,11 +498,7 @@ class _Conversion:
 
     @staticmethod
     def _class_of_transforms(name: str, value: str) -> str:
-        if not re.fullmatch(r"transforms\.[^.]+\.type", name):
-            return ""
-        name = value.strip()
-        equal = _TRANSFORMS.get(name.rpartition(".")[2], "")
-        return f" ({name}){equal}"
+        return f" ({value.strip()})" if re.fullmatch(r"transforms\.[^.]+\.type", name) else ""
 
 
 def _key_columns(text: str) -> str:
@@ -465,9 +509,4 @@ def _key_columns(text: str) -> str:
     return ",".join(f"{tables}.{column.strip()}" for tables, _, columns in parts for column in columns.split(","))
 
 
-_TRANSFORMS: Final = {
-    "ExtractNewRecordState": ': sink.format = "row" writes such rows, on new topics',
-    "EventRouter": ": [outbox] publishes such events, on new topics",
-}
-"""What cdcd has instead of a transform, by the name of its class."""
 _TABLE_LISTS: Final = ("table.include.list", "schema.include.list", "table.exclude.list", "schema.exclude.list")

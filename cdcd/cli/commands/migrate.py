@@ -107,7 +107,13 @@ def _check_same(settings: Settings, wanted: Settings) -> None:
 
 
 def _check_events(converted: Converted) -> None:
-    """Raise RequestRejected if the connector makes other events than cdcd would."""
+    """Raise RequestRejected if the connector makes other events than cdcd would, or such without a position."""
+    if any(note.option == "transforms" and note.kind == "converted" for note in converted.notes):
+        raise RequestRejected(
+            "the connector has transforms, and what they make is not compared with what the slot sends",
+            "Start cdcd beside it, on new topics: another sink.prefix, another source.slot, and a snapshot",
+            code="connector-differs",
+        )
     found = [note for note in converted.notes if note.kind == "no equal" and note.option in _OTHER_EVENTS]
     if found:
         raise RequestRejected(

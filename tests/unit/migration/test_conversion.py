@@ -70,20 +70,6 @@ def test_every_option_of_debezium_is_converted_or_named_with_a_reason(option: st
     assert all(note.is_given and note.text and "does not know it" not in note.text for note in named)
 
 
-@pytest.mark.parametrize(
-    ("transform", "equal"),
-    [
-        ("io.debezium.transforms.ExtractNewRecordState", 'sink.format = "row"'),
-        ("io.debezium.transforms.outbox.EventRouter", "[outbox]"),
-    ],
-)
-def test_what_cdcd_has_instead_of_a_transform_is_named(transform: str, equal: str) -> None:
-    notes = converted(transforms="a", transforms__a__type=transform).notes
-    [note] = [each for each in notes if each.option == "transforms.a.type"]
-    assert note.kind == "no equal"
-    assert equal in note.text
-
-
 def test_an_option_that_nobody_knows_is_named() -> None:
     [note] = [note for note in converted(foo="bar").notes if note.option == "foo"]
     assert (note.kind, "does not know it" in note.text) == ("no equal", True)
