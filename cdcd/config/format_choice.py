@@ -80,12 +80,6 @@ def refuse_unread(settings: Settings, what: str, *, instead: str = _READ_ELSEWHE
             instead,
             code="format-unsupported",
         )
-    if settings.sink.encoding != "avro" and settings.topic_names().has_shared_topics:
-        raise SettingsError(
-            f"{what} does not tell events in JSON apart whose tables share a topic yet",
-            instead,
-            code="format-unsupported",
-        )
 
 
 def refuse_without_avro(settings: Settings, what: str) -> None:

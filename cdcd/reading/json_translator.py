@@ -19,7 +19,7 @@ from typing import Any, Final, final
 
 from librt.strings import BytesWriter
 
-from cdcd.avro.avro_names import avro_name, postgres_name
+from cdcd.avro.avro_names import avro_name, namespace, postgres_name
 from cdcd.avro.codecs.varint import write_long, write_text
 from cdcd.avro.envelope_fields import ENVELOPE, TRUNCATE_ENVELOPE
 from cdcd.avro.schema import define_once
@@ -82,16 +82,19 @@ class JsonTranslator:
         }
         self._shapes: dict[tuple[str, ...], Shape] = {}
         self._all = self._made_shape(tuple(names))
-        self._key_fields: list[Field] = []
+        self._key: Shape | None = None
         self._key_names: tuple[str, ...] = ()
-        self._key_start = b""
         if key is not None:
-            self._key_fields = [
+            fields = [
                 Field(postgres_name(each["name"]), form_of(each["type"], {}, names))
                 for each in _expanded(key, {})["fields"]
             ]
-            self._key_names = tuple([each.name for each in self._key_fields])
-            self._key_start = self._named(key)
+            self._key_names = tuple([each.name for each in fields])
+            self._key = Shape(self._named(key), fields, {})
+        self._others = b""
+        """Stands for the events of other tables; empty: no other table shares the topic."""
+        if {"schema", "table"} <= {each["name"] for each in source["fields"]}:
+            self._others = self._named({"type": "record", "name": "Envelope", "namespace": "others", "fields": []})
         self._other_keys: dict[tuple[str, ...], bytes] = {}
         self._last = self._all
         self._last_names = tuple(names)
@@ -103,12 +106,12 @@ class JsonTranslator:
         document = self._document(data)
         if not isinstance(document, dict):
             raise not_an_event(data)
-        names = tuple(document)
-        if names == self._key_names and self._key_fields:
+        names, shape = tuple(document), self._key
+        if shape is not None and names == self._key_names:
             out = BytesWriter()
-            out.write(self._key_start)
+            out.write(shape.start)
             try:
-                for field in self._key_fields:
+                for field in shape.columns:
                     field.form.write(document[field.name], out)
             except Misfit:
                 return self._other_key(document, data)
@@ -116,10 +119,15 @@ class JsonTranslator:
         return self._other_key(document, data)
 
     def event(self, data: bytes) -> bytes:
-        """The Avro bytes of an event. Raises DecodeError if `data` is none in JSON."""
+        """The Avro bytes of an event; one of another table has no more than a schema of another namespace.
+
+        Raises DecodeError if `data` is no event in JSON.
+        """
         document = self._document(data)
         if not isinstance(document, dict):
             raise not_an_event(data)
+        if self._others and self._is_of_others(document.get("source")):
+            return self._others
         names = tuple(document)
         if names != (_TRUNCATE if document.get("op") == "t" else _ENVELOPE):
             raise not_an_event(data)
@@ -165,6 +173,14 @@ class JsonTranslator:
         _write_texts(lost, out)
         return out.getvalue()
 
+    def _is_of_others(self, source: object) -> bool:
+        if not isinstance(source, dict):
+            return False
+        schema, table = source.get("schema"), source.get("table")
+        if not isinstance(schema, str) or not isinstance(table, str):
+            return False
+        return bool(namespace(schema, table) != self._envelope["namespace"])
+
     def _shape(self, row: object) -> Shape:
         if row is None:
             return self._all
@@ -204,8 +220,8 @@ class JsonTranslator:
             if len(self._other_keys) >= SHAPES_MAX:
                 del self._other_keys[next(iter(self._other_keys))]
             fields = [_other_field(name, value) for name, value in document.items()]
-            namespace = self._envelope["namespace"]
-            start = self._named({"type": "record", "name": "Key", "namespace": namespace, "fields": fields})
+            of_table = self._envelope["namespace"]
+            start = self._named({"type": "record", "name": "Key", "namespace": of_table, "fields": fields})
             self._other_keys[names] = start
         out = BytesWriter()
         out.write(start)

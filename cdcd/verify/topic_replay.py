@@ -101,11 +101,10 @@ class TopicReplay:
                         if translator is not None and key is not None:
                             key = translator.key(bytes(key))
                         is_left_out = only is not None and key is not None and not only(bytes(key))
-                        if of_table and value is not None and not is_left_out:
-                            is_left_out = not self._events.is_of(bytes(value), of_table)
                         if value is not None and not is_left_out:
                             event = bytes(value) if translator is None else translator.event(bytes(value))
-                            change = self._events.change(event, before_lsn, columns, store.key)
+                            is_of_table = not of_table or self._events.is_of(event, of_table)
+                            change = self._events.change(event, before_lsn, columns, store.key) if is_of_table else None
                             if change is not None:
                                 order.put(partition, *change)
                                 self._note_key(keys[partition], change[1].op, key)

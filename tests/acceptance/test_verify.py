@@ -195,6 +195,26 @@ def test_topics_with_json_are_compared_by_the_present_schema_and_repaired(stream
     assert daemon.stop() == 0
 
 
+@pytest.mark.whole
+def test_tables_that_share_a_topic_with_json_are_told_apart(stream: StreamFixture) -> None:
+    for name in ("a", "b"):
+        stream.sql(f"CREATE SCHEMA {name}", f"CREATE TABLE {name}.t (id int PRIMARY KEY, v text)")
+    shared = [{"match": "*.t", "topic": "{prefix}.all"}]
+    with stream.daemon(sink={"encoding": "json"}, table=shared) as daemon:
+        daemon.start().wait_until_streaming()
+        stream.sql("INSERT INTO a.t VALUES (1, 'x'), (2, 'y')", "INSERT INTO b.t VALUES (1, 'x')", "TRUNCATE b.t")
+        stream.sql("INSERT INTO b.t VALUES (3, 'z')")
+        code, found = verify(daemon.config)
+        assert (code, [(each["rows"], each["rows_in_kafka"]) for each in found]) == (0, [(2, 2), (1, 1)])
+        daemon.wait_until_confirmed()
+        stream.sql("ALTER PUBLICATION cdcd SET (publish = 'truncate')", "UPDATE b.t SET v = NULL")
+        daemon.wait_until_confirmed()
+        stream.sql("ALTER PUBLICATION cdcd SET (publish = 'insert, update, delete, truncate')")
+        code, found = verify(daemon.config)
+        assert [(each["table"], each["key"]) for each in found if "difference" in each] == [("b.t", {"id": "3"})]
+        assert daemon.stop() == 0
+
+
 def streams_documents(stream: StreamFixture, rows: int) -> Daemon:
     """Start a daemon, and insert rows with a TOASTed value, which it streams."""
     stream.sql(

@@ -46,8 +46,9 @@ def column(name: str, pgtype: PgType = TEXT, typmod: int = -1, *, in_key: bool =
 class Table:
     """A table with its schemas; its records in both encodings."""
 
-    def __init__(self, *columns: ResolvedColumn) -> None:
+    def __init__(self, *columns: ResolvedColumn, shares_topic: bool = False) -> None:
         self.relation = ResolvedRelation(1, "s", "t", "d", list(columns))
+        self.relation.shares_topic = shares_topic
         self.texts: dict[str, str] = {}
         codecs = codecs_for(self.relation.types, TypeOptions())
         self.key = json.loads(key_schema(self.relation, codecs)) if self.relation.has_key else None
@@ -117,6 +118,15 @@ def test_a_key_of_other_columns_or_types_names_its_columns() -> None:
         assert NOW.decoded(found).items() >= wanted.items()
         fields = json.loads(NOW.texts[found[2:10].hex()])["fields"]
         assert [each["name"] for each in fields if "pg_type" in each] == list(wanted)
+
+
+def test_events_of_other_tables_on_a_shared_topic_have_the_schema_of_others() -> None:
+    table = Table(column("id", INT4, in_key=True), shares_topic=True)
+    [(key, value)] = table.records([b"7"])
+    translator = table.translator()
+    assert [(translator.key(key), translator.event(value))] == table.records([b"7"], encoding="avro")
+    others = translator.event(value.replace(b'"table":"t"', b'"table":"u"'))
+    assert json.loads(table.texts[others[2:].hex()])["namespace"] == "others"
 
 
 def test_a_truncate_has_the_schema_of_rows() -> None:
