@@ -106,6 +106,7 @@ def test_tables_that_share_a_topic_are_whole_whatever_is_killed(stream: StreamFi
         writer.join()
     assert not errors, errors
     stream.sql(f"UPDATE tenant_{tenants - 1}.orders SET v = 'last'")
+    daemon.wait_until_confirmed(timeout_s=60)
     found = {}
 
     def is_copied() -> bool:

@@ -81,3 +81,22 @@ def test_the_modes_are_those_of_the_section(load_text: Load, minimal: str) -> No
     text = f'{minimal}format = "debezium"\nencoding = "json-schema"\n[debezium]\ntime_precision_mode = "connect"\n'
     modes = debezium_modes(load_text(text).settings)
     assert (modes.time, modes.with_schemas, modes.decimal) == ("connect", True, "precise")
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ('[sink]\nencoding = "json"', 'only cdcd\'s own format in Avro tells them apart, not "cdcd/json"'),
+        ('[sink]\nformat = "debezium"\nencoding = "json"', 'apart, not "debezium/json"'),
+        ('[avro]\nregistry_url = "http://r"', 'which avro.subject_strategy = "topic" would give one subject'),
+    ],
+)
+def test_tables_share_a_topic_only_where_something_tells_them_apart(
+    load_text: Load, minimal: str, more: str, said: str
+) -> None:
+    shared = '\n[[table]]\nmatch = "tenant_*.orders"\ntopic = "{prefix}.orders"\n'
+    text = minimal.replace("[sink]", more) if more.startswith("[sink]") else f"{minimal}\n{more}"
+    with pytest.raises(SettingsError) as caught:
+        load_text(text + shared)
+    assert said in caught.value.message
+    assert load_text(minimal + shared).settings.topic_names().has_shared_topics

@@ -1,0 +1,58 @@
+"""What a topic for each of 1,000 tables costs: cdcd drains the same backlog to 1,000 topics and to one, in turn.
+
+    python tests/bench/one_topic.py [--rows 200000] [--runs 3] [--warm-up 1] [--pg 18]
+
+The workload is `relations` of `compare.py`: each transaction has a row of each table, and each topic has one partition.
+A line for each drain says its rate and CPU; the last lines have the medians, and the rate to one topic as a multiple of
+that to 1,000. Each drain ends with a count: a change that is missing or doubled ends the benchmark.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent)]
+from bench import compare, formats  # noqa: E402
+from bench.contestants import Means  # noqa: E402
+from bench.measuring import parse  # noqa: E402
+from bench.workloads import WORKLOADS  # noqa: E402
+
+ONE = """
+[[table]]
+match = "public.r[0-9]*"
+topic = "{prefix}.public.r0"
+"""
+"""`compare` counts what the topics of the tables have: the first one has it all."""
+
+
+def main() -> None:
+    """Drain to 1,000 topics and to one, and print the table of medians."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=200_000, help="size of the backlog (default: 200000)")
+    parser.add_argument("--runs", type=int, default=3, help="runs (default: 3)")
+    parser.add_argument("--warm-up", type=int, default=1, help="more runs, not counted (default: 1)")
+    parser.add_argument("--pg", default="18", help="PostgreSQL's major version (default: 18)")
+    given = parse(parser)
+    names = [formats.PLAIN, "cdcd-one-topic"]
+    workload = WORKLOADS["relations"]
+    changes = workload.changes(given.rows)
+    results: compare.Results = {name: [] for name in names}
+    with compare.started_servers(given.pg) as (postgres, kafka, sql), tempfile.TemporaryDirectory() as folder:
+        means = Means(dict.fromkeys(names, given.cdcd), "", Path(folder) / "recording", {names[1]: ONE})
+        bench = compare.Bench(postgres, kafka, sql, means, workload)
+        print(f"{changes:,} changes, {workload.what}\n{compare.HEADER}", flush=True)
+        with bench.tables():
+            for run in range(-given.warm_up, given.runs):
+                for name, figures in bench.run(changes, compare.in_turn(names, run)):
+                    print(compare.line(name, figures, changes) + ("" if run >= 0 else "  warm-up"), flush=True)
+                    if run >= 0:
+                        results[name].append(figures)
+    print("\n" + "\n".join(formats.table(results, changes)))
+
+
+if __name__ == "__main__":
+    main()
