@@ -1,12 +1,15 @@
 """How fast `cdcd.spark` is; each figure is printed next to its yardstick from the same run.
 
     python tests/bench/spark.py read             decode 1 million events of 4 schemas; yardstick: the raw Kafka read
-    python tests/bench/spark.py mirror delta     750,000 changes a run into a table of 1 million rows (or: iceberg)
+    python tests/bench/spark.py mirror delta     150,000 inserts, then 750,000 changes a run, into 1 million rows;
+                                                 yardstick: decoding the events, writing the rows from memory
+    python tests/bench/spark.py small iceberg    a change in each of 20 small tables; then a run with nothing new
     python tests/bench/spark.py snapshot         read 2 million rows; yardstick: a JDBC read in one partition
     python tests/bench/spark.py verify           compare 1 million rows, three of which differ
 
 A run of the mirror takes 750,000 changes: 30 s, its default interval, at 25,000 changes a second. Spark has 6 GB and
 its parallel collector. The JVM is warm only in the last turns; the figures of the first turns are lower.
+--rows N: the table's rows, and a part of each run for each; the default is 1,000,000.
 --daemon-python PATH: an interpreter with a compiled cdcd for the daemon (default: this one).
 """
 
@@ -46,8 +49,9 @@ ROWS = """INSERT INTO t (id, n, a, b, amount, at, due, paid, doc, ref, w, note)
 def main() -> None:
     """Start the servers and Spark, and run one benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["read", "mirror", "snapshot", "verify"], help="the benchmark to run")
+    parser.add_argument("what", choices=["read", "mirror", "small", "snapshot", "verify"], help="the benchmark to run")
     parser.add_argument("format", nargs="?", default="delta", help="the mirror's table format: delta or iceberg")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the table of `mirror`")
     parser.add_argument("--daemon-python", default=sys.executable, help="Python that runs the daemon")
     parser.add_argument("--uncompiled", action="store_true", help="measure cdcd even if it is not compiled")
     given = parser.parse_args()
@@ -64,9 +68,12 @@ def main() -> None:
         try:
             with streams.StreamFixture(postgres.dsn(), kafka.bootstrap, "bench", Path(folder)) as stream:
                 cdc = Cdc(spark, stream.broker, stream.prefix)
-                {"read": read, "mirror": mirror, "snapshot": snapshot, "verify": verify}[given.what](
-                    stream, cdc, given.format
-                )
+                if given.what == "mirror":
+                    mirror(stream, cdc, given.format, given.rows)
+                else:
+                    {"read": read, "small": small, "snapshot": snapshot, "verify": verify}[given.what](
+                        stream, cdc, given.format
+                    )
         finally:
             spark.stop()
 
@@ -128,28 +135,99 @@ def read(stream: streams.StreamFixture, cdc: Cdc, _: str) -> None:
     print("equal to PostgreSQL" if tuple(found) == tuple(wanted) else f"DIFFERENT: {found} {wanted}")
 
 
-def mirror(stream: streams.StreamFixture, cdc: Cdc, form: Literal["delta", "iceberg"]) -> None:
-    """Load a million rows from events, then changes, each run 500,000 updates, 100,000 deletes and 150,000 inserts."""
+def mirror(stream: streams.StreamFixture, cdc: Cdc, form: Literal["delta", "iceberg"], rows: int) -> None:
+    """Load the rows from events, then inserts alone, then runs of 2/3 updates, 2/15 deletes and 1/5 inserts."""
     stream.sql(TABLE)
     running = started(stream)
-    fill(stream, 1, 1_000_000)
-    running.wait_until_confirmed(timeout_s=120)
     made = cdc.mirror(["*"], f"{'spark_catalog' if form == 'delta' else 'ice'}.bench", form)
-    took, done = seconds(made.run_once)
-    print(f"{form}: first load of {done.events:,} events {took:.1f} s = {done.events / took:,.0f}/s", flush=True)
-    for turn in range(4):
-        low = turn * 100_000
-        stream.sql(
-            f"UPDATE t SET n = n + 1, note = note || '!' WHERE id BETWEEN {low + 1} AND {low + 500_000}",
-            f"DELETE FROM t WHERE id BETWEEN {low + 1} AND {low + 100_000}",
-        )
-        fill(stream, 1_000_001 + turn * 150_000, 1_150_000 + turn * 150_000)
-        running.wait_until_confirmed(timeout_s=120)
+    last = 0
+
+    def run(what: str, inserts: int, low: int, updates: int, deletes: int, *, with_floor: bool) -> None:
+        nonlocal last
+        before = made.published().by_topic() if last else {}
+        if updates:
+            stream.sql(
+                f"UPDATE t SET n = n + 1, note = note || '!' WHERE id BETWEEN {low + 1} AND {low + updates}",
+                f"DELETE FROM t WHERE id BETWEEN {low + 1} AND {low + deletes}",
+            )
+        fill(stream, last + 1, last + inserts)
+        running.wait_until_confirmed(timeout_s=600)
         took, done = seconds(made.run_once)
-        print(f"{form}: {done.events:,} changes {took:.1f} s = {done.events / took:,.0f}/s", flush=True)
+        print(f"{form}: {what}, {done.events:,} events {took:.1f} s = {done.events / took:,.0f}/s", flush=True)
+        if with_floor:
+            changed = f"id > {low + deletes} AND id <= {low + updates}"
+            removed = f"id > {low} AND id <= {low + deletes}"
+            floor(cdc, made, before, took, f"id > {last}", changed, removed)
+        last += inserts
+
+    run("first load", rows, 0, 0, 0, with_floor=True)
+    fifth, third = rows * 3 // 20, rows // 10
+    for turn in range(3):
+        run("inserts", fifth, 0, 0, 0, with_floor=turn == 2)
+    for turn in range(4):
+        run("changes", fifth, turn * third, rows // 2, third, with_floor=turn == 3)
     wanted = stream.sql("SELECT count(*), sum(id)::bigint, sum(n)::bigint, sum(length(note)) FROM t")[0]
     found = made.as_of()["public.t"].selectExpr("count(*)", "sum(id)", "sum(n)", "sum(length(note))").first()
     print("equal to PostgreSQL" if tuple(found) == tuple(wanted) else f"DIFFERENT: {found} {wanted}")
+
+
+def floor(cdc: Cdc, made: Any, before: dict[str, Any], took: float, inserted: str, changed: str, removed: str) -> None:
+    """Do what a run cannot do without: decode its events, append and merge its rows from memory (into a copy)."""
+    [table] = made.published().tables
+    record = cdc.cut().tables[table.topic]
+    starts = before[table.topic].offsets if before else [0] * len(record.offsets)
+    decode = drained(cdc.topics.events(record, starts))
+    now, parts = cdc.spark.table(table.target), {"decode": decode}
+    copy = f"{table.target.rpartition('.')[0]}.copy"
+    made._target.create(copy, ", ".join(f"`{name}` {kind}" for name, kind in now.dtypes))
+    if before:
+        made._target.at(table.target, before[table.topic].version).writeTo(copy).append()
+    sources = {"append": now.where(inserted), "merge": now.where(changed).selectExpr("*", "false AS gone")}
+    if before:
+        gone = made._target.at(table.target, before[table.topic].version).where(removed)
+        sources["merge"] = sources["merge"].union(gone.selectExpr("*", "true AS gone"))
+    for name, source in sources.items():
+        kept = source.persist()
+        if not (rows := kept.count()):
+            continue
+        if name == "append":
+            began = time.monotonic()
+            kept.writeTo(copy).append()
+        else:
+            kept.createOrReplaceTempView("bench_source")
+            columns = ", ".join(f"t.`{each}` = s.`{each}`" for each in now.columns)
+            began = time.monotonic()
+            cdc.spark.sql(
+                f"MERGE INTO {copy} t USING bench_source s ON t.id = s.id "
+                f"WHEN MATCHED AND s.gone THEN DELETE WHEN MATCHED THEN UPDATE SET {columns}"
+            )
+        parts[name] = time.monotonic() - began
+        print(f"    floor: {name} {rows:,} rows = {rows / parts[name]:,.0f}/s")
+        kept.unpersist()
+    cdc.spark.sql(f"DROP TABLE {copy}")
+    shown = " + ".join(f"{name} {part:.1f} s" for name, part in parts.items())
+    print(f"    floor: {shown} = {sum(parts.values()):.1f} s; the run took {took / sum(parts.values()):.2f} times that")
+
+
+def small(stream: streams.StreamFixture, cdc: Cdc, form: Literal["delta", "iceberg"]) -> None:
+    """Change one row in each of 20 small tables, a run each time."""
+    names = [f"t{number}" for number in range(20)]
+    stream.sql(*(f"CREATE TABLE {name} (id int PRIMARY KEY, v int)" for name in names))
+    running = started(stream)
+    made = cdc.mirror(["*"], f"{'spark_catalog' if form == 'delta' else 'ice'}.bench", form)
+    changes = [
+        "INSERT INTO {} SELECT n, 0 FROM generate_series(1, 100) n",
+        *["UPDATE {} SET v = v + 1 WHERE id = 7"] * 3,
+    ]
+    changes += ["INSERT INTO {} SELECT max(id) + 1, 0 FROM {}"] * 3
+    for change in changes:
+        stream.sql(*(change.replace("{}", name) for name in names))
+        running.wait_until_confirmed()
+        print(f"{form}: {change}: {seconds(made.run_once)[0]:.1f} s; ", end="")
+        print(f"then nothing new: {seconds(made.run_once)[0]:.2f} s", flush=True)
+    rows = made.as_of()
+    found = [tuple(rows[f"public.{name}"].selectExpr("count(*)", "sum(v)").first()) for name in names]
+    print("equal to PostgreSQL" if found == [(103, 3)] * 20 else f"DIFFERENT: {found}")
 
 
 def snapshot(stream: streams.StreamFixture, cdc: Cdc, _: str) -> None:

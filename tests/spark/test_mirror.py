@@ -47,8 +47,9 @@ def check(mirror: Mirror, stream: StreamFixture, tables: Sequence[str] = TABLES)
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_random_histories_come_out_equal_through_crashes_between_any_two_statements(
-    stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str], form: Format
+    stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, form: Format
 ) -> None:
+    monkeypatch.setattr("cdcd.spark.mirror.table_write.APPENDED_ROWS_MIN", 1)
     chance = random.Random(8)
     catalog = lake(form)
     stream.sql(workload.SCHEMA)

@@ -7,6 +7,8 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from datetime import date
+from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,16 +22,19 @@ from cdcd.errors import Fenced, GapError, KafkaUnavailable, RequestRejected
 from cdcd.progress.records import SnapshotState, TableRecord
 from cdcd.sink.topics import TopicNames
 from cdcd.spark.arguments import TableList
+from cdcd.spark.mirror.batch_schemas import batch_schemas
 from cdcd.spark.mirror.merge_sql import MergeSource, merge
 from cdcd.spark.mirror.mirror import Mirror
 from cdcd.spark.mirror.planner import Lag, MirrorPlace, Planner
 from cdcd.spark.mirror.quarantine import Quarantine, TableErrors
 from cdcd.spark.mirror.run_log import PLANNED, PUBLISHED, MirroredTable, Run, RunLog, parse_run
-from cdcd.spark.mirror.table_merge import MergedTable, TableMerger, batch_schemas
+from cdcd.spark.mirror.table_merge import MergedTable, TableMerger
+from cdcd.spark.mirror.table_write import Attempt
 from cdcd.spark.mirror.targets.delta import Delta
 from cdcd.spark.mirror.targets.iceberg import Iceberg
 from cdcd.spark.reading.cuts import Cut
 from cdcd.spark.reading.writer_schemas import RegistryWriters
+from cdcd.spark.state.key_bounds import bounds
 from cdcd.spark.status import MirrorStatus
 
 TOPIC = "p.public.t"
@@ -37,8 +42,11 @@ TOPIC = "p.public.t"
 
 class Rows(list[Any]):
     def where(self, condition: str) -> Rows:
-        wanted = dict(re.findall(r"(\w+) = '([^']*)'", condition))
-        return Rows(row for row in self if all(row[name] == value for name, value in wanted.items()))
+        wanted = {name: [value] for name, value in re.findall(r"(\w+) = '([^']*)'", condition)}
+        wanted |= {
+            name: re.findall(r"'([^']*)'", values) for name, values in re.findall(r"(\w+) IN \((.*?)\)", condition)
+        }
+        return Rows(row for row in self if all(row[name] in values for name, values in wanted.items()))
 
     def first(self) -> Any:
         return self[0] if self else None
@@ -163,7 +171,7 @@ class WorldMerger(TableMerger):
         super().__init__(None, writers, target, "hard", follow=False)  # type: ignore[arg-type]
         self._world = world
 
-    def merge(self, plan: MirroredTable, before: MirroredTable | None, token: str) -> MergedTable:
+    def merge(self, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt) -> MergedTable:
         world = self._world
         Delta(world.spark, {}).create(plan.target, "id int")  # as TargetSchema.fit does
         if world.refuses_unloaded and not plan.loaded_lsn:
@@ -469,8 +477,8 @@ def test_a_table_whose_merge_is_done_is_not_put_into_quarantine() -> None:
     mirror = world.process(table_errors="quarantine")
     merge = mirror._merger.merge
 
-    def fails_after(plan: MirroredTable, before: MirroredTable | None, token: str) -> MergedTable:
-        merge(plan, before, token)
+    def fails_after(plan: MirroredTable, before: MirroredTable | None, attempt: Attempt) -> MergedTable:
+        merge(plan, before, attempt)
         raise GapError("the end", code="mirror-load-again")
 
     mirror._merger.merge = fails_after  # type: ignore[method-assign]
@@ -610,6 +618,30 @@ def test_the_key_of_a_table_that_was_only_truncated_is_asked_for() -> None:
     plan = MirroredTable(TOPIC, "public", "t", "t", None, [1], 0, None)
     _, found = batch_schemas(RegistryWriters(client, ""), [b"\0\0\0\0\x07"], [], plan, None, lambda _: None)
     assert found == ["id"], "taken for a table without a key"
+
+
+def test_a_merge_names_the_bounds_of_its_keys_so_that_other_files_are_not_read() -> None:
+    key = ["id", "name", "price", "day"]
+    known = {
+        "id": (-3, 9),
+        "name": ("", "o'neil \\"),
+        "price": (Decimal("1E+3"), Decimal("0.10")),
+        "day": (date(1, 1, 1), date(9999, 12, 31)),
+    }
+    statement = merge("t", MergeSource("s", key, ["name"], [*key, "v"], bounds=known), deletes="hard")
+    assert statement.splitlines()[0] == (
+        "MERGE INTO t t USING s s ON t.`id` BETWEEN -3 AND 9 AND t.`name` BETWEEN '' AND 'o\\'neil \\\\' AND "
+        "t.`price` BETWEEN 1000BD AND 0.10BD AND t.`day` BETWEEN DATE '0001-01-01' AND DATE '9999-12-31' AND "
+        "t.`id` = s.`id` AND t.`name` <=> s.`name` AND t._unrepresentable['name'] <=> s._unrepresentable['name'] AND "
+        "t.`price` = s.`price` AND t.`day` = s.`day`"
+    )
+
+
+def test_a_column_that_is_null_in_some_row_or_too_long_has_no_bounds() -> None:
+    names, groups = ["a", "b", "c"], [[1, 5, 2, "x", "x", 2, None, None, 0], [0, 3, 3, "w" * 201, "y", 3, 7, 8, 3]]
+    assert bounds(names, groups, 5) == {"a": (0, 5)}
+    assert bounds(names, [groups[0]], 2) == {"a": (1, 5), "b": ("x", "x")}
+    assert bounds(names, [], 0) == {}
 
 
 def test_rows_come_back_in_a_table_that_had_soft_deletes() -> None:

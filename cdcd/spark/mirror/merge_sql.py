@@ -7,11 +7,14 @@ Source: Spark SQL, "MERGE INTO".
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import date
+from decimal import Decimal
 from typing import Final, Literal, TypeAlias
 
 from cdcd.spark.reading.missing_values import MissingValue, sql_text
 from cdcd.spark.state.collapse import COMMIT_LSN, COMMIT_TS, OP, SEQ, UNCHANGED, UNREPRESENTABLE
+from cdcd.spark.state.key_bounds import Bounds
 
 Deletes: TypeAlias = Literal["hard", "soft"]
 
@@ -21,8 +24,10 @@ INSERTED: Final = "_x0_unrepresentable_if_new"
 """A column of the source: UNREPRESENTABLE for a row that the target does not have yet."""
 
 _META: Final = (COMMIT_LSN, SEQ, COMMIT_TS)
-_NEWER: Final = f"(s.{COMMIT_LSN} > t.{COMMIT_LSN} OR (s.{COMMIT_LSN} = t.{COMMIT_LSN} AND s.{SEQ} >= t.{SEQ}))"
-"""A second guard: a row never goes back, even if its events are merged again."""
+_NEWER: Final = (
+    f"coalesce(s.{COMMIT_LSN} > t.{COMMIT_LSN} OR (s.{COMMIT_LSN} = t.{COMMIT_LSN} AND s.{SEQ} >= t.{SEQ}), true)"
+)
+"""A second guard: a row never goes back, even if its events are merged again. A row that a person made has no LSN."""
 
 _EMPTY: Final = "cast(map() as map<string,string>)"
 
@@ -40,6 +45,8 @@ class MergeSource:
     """All columns but the META ones."""
     unchanged: Sequence[str] = ()
     """The columns that a row may lack."""
+    bounds: Bounds = field(default_factory=dict)
+    """Of the rows' keys: the target's files outside are not read."""
 
 
 def merge(
@@ -73,7 +80,7 @@ def merge(
     names = ", ".join(f"`{name}`" for name in inserted)
     delete = f"UPDATE SET {_set(meta | deleted)}" if soft else "DELETE"
     clauses = [
-        f"MERGE INTO {table} t USING {source.view} s ON {_condition(source.key, source.fallible_key)}",
+        f"MERGE INTO {table} t USING {source.view} s ON {_condition(source)}",
         f"WHEN MATCHED AND s.{OP} = 'd' AND {_NEWER} THEN {delete}",
         f"WHEN MATCHED AND s.{OP} <> 'd' AND {_NEWER} THEN UPDATE SET {updated}",
         f"WHEN NOT MATCHED AND s.{OP} <> 'd' THEN INSERT ({names}) VALUES ({', '.join(inserted.values())})",
@@ -86,15 +93,27 @@ def merge(
     return "\n".join(clauses)
 
 
-def _condition(key: Sequence[str], fallible: Sequence[str]) -> str:
-    parts = []
-    for name in key:
-        if name in fallible:
+def _condition(source: MergeSource) -> str:
+    parts = _bounds(source.bounds)
+    for name in source.key:
+        if name in source.fallible_key:
             parts.append(f"t.`{name}` <=> s.`{name}`")
             parts.append(f"t.{UNREPRESENTABLE}['{name}'] <=> s.{UNREPRESENTABLE}['{name}']")
         else:
             parts.append(f"t.`{name}` = s.`{name}`")
     return " AND ".join(parts)
+
+
+def _bounds(bounds: Bounds) -> list[str]:
+    return [f"t.`{name}` BETWEEN {_literal(low)} AND {_literal(high)}" for name, (low, high) in bounds.items()]
+
+
+def _literal(value: int | Decimal | date | str) -> str:
+    if isinstance(value, str):
+        return sql_text(value)
+    if isinstance(value, date):
+        return f"DATE '{value.isoformat()}'"
+    return f"{value:f}BD" if isinstance(value, Decimal) else str(value)
 
 
 def _set(values: dict[str, str]) -> str:

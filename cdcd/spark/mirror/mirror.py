@@ -28,7 +28,8 @@ from cdcd.spark.mirror.planner import Lag, Planner, ends_below, known_tables, to
 from cdcd.spark.mirror.quarantine import Quarantine
 from cdcd.spark.mirror.run_log import PUBLISHED, MirroredTable, Run, RunLog
 from cdcd.spark.mirror.table_merge import MergedTable, TableMerger
-from cdcd.spark.mirror.targets.target import Target
+from cdcd.spark.mirror.table_write import Attempt
+from cdcd.spark.mirror.targets.target import Tag, Target
 from cdcd.spark.reading.cuts import Cut
 
 
@@ -80,6 +81,7 @@ class Mirror:
         began = time.monotonic()
         self._prepare()
         published, planned = self._log.last()
+        is_fresh = planned is None
         if planned is None:
             planned = self._planner.plan(published, self._loaded)
             if planned is None:
@@ -97,7 +99,7 @@ class Mirror:
                 "Stop the other process, repeat the load (cdcd spark snapshot), and start the other process again",
                 code="mirror-fenced",
             )
-        merged = self._merge(planned, published)
+        merged = self._merge(planned, published, is_fresh=is_fresh)
         done = replace(planned, state=PUBLISHED, tables=tuple(each.table for each in merged))
         self._step(f"publish {done.run}")
         self._log.write(done)
@@ -254,12 +256,17 @@ class Mirror:
             self._log.create()
             self._is_prepared = True
 
-    def _merge(self, planned: Run, published: Run | None) -> list[MergedTable]:
-        """Carry out a plan: merge the tables that have new events, several at a time."""
+    def _merge(self, planned: Run, published: Run | None, *, is_fresh: bool) -> list[MergedTable]:
+        """Carry out a plan: merge the tables that have new events, several at a time.
+
+        `is_fresh`: this process has made the plan just now. So nothing of it can be done yet, unless another process
+        has taken it over, which the formats find at the commit.
+        """
         known = known_tables(published, self._loaded)
         touched = touched_topics(planned, known)
         loads = {t.loaded_lsn for t in planned.tables if _starts_from_load(t, known.get(t.topic))}
         below = {lsn: self._planner.cuts.below(lsn) for lsn in loads}
+        tag = Tag(self._name, planned.token)
 
         def one(table: MirroredTable) -> MergedTable:
             before = known.get(table.topic)
@@ -272,28 +279,32 @@ class Mirror:
             try:
                 return merged_or_refused(table, before)
             except Exception as error:  # raised again unless the table alone has it
-                if self._is_merged(table.target, planned.token):
+                if self._is_merged(table.target, tag):
                     raise
                 last = before or replace(table, key=None, offsets=[], version=None)
                 return MergedTable(self._quarantine.put(last, error), 0)
 
         def merged_or_refused(table: MirroredTable, before: MirroredTable | None) -> MergedTable:
-            if self._is_merged(table.target, planned.token):
+            exists = self._target.exists(table.target)
+            seen = self._target.seen(table.target) if exists else None
+            is_untouched = is_fresh and (seen is None or (before is not None and seen == before.version))
+            if exists and not is_untouched and self._target.tagged(table.target, tag):
                 return MergedTable(self._merger.merged_earlier(table, before), 0)
+            appended = exists and not is_untouched and self._target.appended(table.target, tag)
             self._check_target(table.target, before)
             if before is not None and before.version is not None and not self._target.exists(table.target):
                 self._merger.check_begins_anew(table, before)
                 before = replace(before, version=None, columns=None)
             self._step(f"merge {table.target}")
-            merged = self._merger.merge(table, before, planned.token)
+            merged = self._merger.merge(table, before, Attempt(tag, seen, appended))
             self._step(f"merged {table.target}")
             return merged
 
-        with self._target.tagging(self._name, planned.token), ThreadPoolExecutor(self._parallel) as pool:
+        with self._target.tagging(tag), ThreadPoolExecutor(self._parallel) as pool:
             return list(pool.map(one, planned.tables))
 
-    def _is_merged(self, target: str, token: str) -> bool:
-        return self._target.exists(target) and self._target.tagged(target, self._name, token)
+    def _is_merged(self, target: str, tag: Tag) -> bool:
+        return self._target.exists(target) and self._target.tagged(target, tag)
 
     def _check_target(self, target: str, before: MirroredTable | None) -> None:
         """Raise RequestRejected if the target is not what the last run published: a MERGE would add to other rows."""

@@ -8,7 +8,7 @@ reads these from the version that the last run published. So a second attempt gi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,23 +17,24 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 from pyspark.storagelevel import StorageLevel
 
-from cdcd.avro.single_object import MARKER
 from cdcd.errors import GapError, RequestRejected
 from cdcd.progress.records import kafka_topic
-from cdcd.spark.mirror.merge_sql import DELETED, INSERTED, Deletes, MergeSource, merge
+from cdcd.spark.mirror.batch_schemas import batch_schemas, headers, last_headers
+from cdcd.spark.mirror.merge_sql import DELETED, INSERTED, Deletes, MergeSource
 from cdcd.spark.mirror.run_log import MirroredTable
 from cdcd.spark.mirror.schema_evolution import OWN_COLUMNS, Evolution, Succession, TargetSchema
+from cdcd.spark.mirror.table_write import Attempt, TableWriter
 from cdcd.spark.mirror.targets.target import Target
-from cdcd.spark.reading.decoding import common_columns, decode, header, in_order, of_table
+from cdcd.spark.reading.decoding import decode, in_order, of_table
 from cdcd.spark.reading.kafka import KafkaReader
 from cdcd.spark.reading.missing_values import MissingValue, missing_values
-from cdcd.spark.reading.topics import last_key_headers
 from cdcd.spark.reading.writer_schemas import Writer, Writers
 from cdcd.spark.state import keyless_rows
 from cdcd.spark.state.as_of import check_keyed, with_columns, with_unknown
 from cdcd.spark.state.collapse import (
     COMMIT_LSN,
     COMMIT_TS,
+    META_NAMES,
     OP,
     SEQ,
     UNCHANGED,
@@ -44,6 +45,8 @@ from cdcd.spark.state.collapse import (
     fallible_names,
     fill_key_changes,
     flatten,
+    ordered_names,
+    single_rows,
     without_lost_columns,
 )
 
@@ -65,15 +68,12 @@ class TableMerger:
         self._writers = writers
         self._target = target
         self._schema = TargetSchema(target, deletes, follow=follow)
-        self._deletes: Deletes = deletes
+        self._writer = TableWriter(target, deletes)
 
-    def merge(self, plan: MirroredTable, before: MirroredTable | None, token: str) -> MergedTable:
-        """Bring a table from `before`, its last published state (None: never published), to the plan's offsets.
-
-        `token`: the plan's; it names the temporary views.
-        """
+    def merge(self, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt) -> MergedTable:
+        """Bring a table from `before`, its last published state (None: never published), to the plan's offsets."""
         with self._read(plan, before) as raw:
-            return self._merge(raw, plan, before, token)
+            return self._merge(raw, plan, before, attempt)
 
     def check_begins_anew(self, plan: MirroredTable, before: MirroredTable) -> None:
         """Raise RequestRejected unless the plan has a truncate event, as the daemon's new snapshot begins with one.
@@ -81,9 +81,9 @@ class TableMerger:
         The table was dropped in the lake: only then do its events make all of its rows again.
         """
         with self._read(plan, before) as raw:
-            values, _ = _headers(raw)
+            values, _ = headers(raw)
             writers = self._writers.find(values, plan.schema, plan.name, plan.topic, "value")
-            if not writers or _last_headers(raw, writers, plan.topic) is None:
+            if not writers or last_headers(raw, writers, plan.topic) is None:
                 raise RequestRejected(
                     f"{plan.target} was dropped",
                     "Load it again with `cdcd spark snapshot`, or let the daemon copy it: cdcd snapshot",
@@ -101,7 +101,7 @@ class TableMerger:
         """The columns of the plan's last events; None if retention has deleted them."""
         try:
             with self._read(plan, before) as raw:
-                values, _ = _headers(raw)
+                values, _ = headers(raw)
                 found = self._writers.find(values, plan.schema, plan.name, plan.topic, "value")
                 return in_order(raw, found, plan.topic).names if found else plan.columns
         except GapError:
@@ -132,18 +132,15 @@ class TableMerger:
             hashed = rows.withColumn(keyless_rows.HASH, keyless_rows.row_hash(row, f.col(UNREPRESENTABLE)))
             number = f.row_number().over(Window.partitionBy(keyless_rows.HASH).orderBy(keyless_rows.HASH))
             rows = hashed.withColumn(keyless_rows.DUPLICATE, number.cast("bigint"))
-        if DELETED in self._target.columns(table):
-            rows = rows.withColumn(DELETED, f.lit(False))
-        for name, kind in self._target.columns(table).items():
-            if name not in rows.columns:
-                rows = rows.withColumn(name, f.lit(None).cast(kind))
-        rows.writeTo(table).overwrite(f.lit(True))
+        self._writer.completed(table, rows).writeTo(table).overwrite(f.lit(True))
         return self._target.version(table)
 
-    def _merge(self, raw: DataFrame, plan: MirroredTable, before: MirroredTable | None, token: str) -> MergedTable:
-        values, keys = _headers(raw)
+    def _merge(
+        self, raw: DataFrame, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt
+    ) -> MergedTable:
+        values, keys = headers(raw)
         writers, key = batch_schemas(
-            self._writers, values, keys, plan, before, lambda found: _last_headers(raw, found, plan.topic)
+            self._writers, values, keys, plan, before, lambda found: last_headers(raw, found, plan.topic)
         )
         if not writers:
             return MergedTable(replace(plan, key=key, version=None if before is None else before.version), 0)
@@ -151,22 +148,36 @@ class TableMerger:
         succession = self._succession(plan, before, order.writers)
         evolution = self._schema.fit(plan.target, writers, key or (), succession)
         columns = evolution.columns
-        events = flatten(decode(raw, writers, columns, plan.topic), columns, key or ())
-        events = without_lost_columns(events, columns, order)
-        if plan.loaded_lsn:
-            events = events.where(f.col("_order.lsn") >= plan.loaded_lsn)
-        stats = batch_stats(events)
-        events = after_truncate(events, stats)
+
+        def flat(of: Sequence[dict[str, Any]]) -> DataFrame:
+            events = flatten(decode(raw, writers, of, plan.topic), of, key or ())
+            if of is columns:
+                events = without_lost_columns(events, columns, order)
+            return events.where(f.col("_order.lsn") >= plan.loaded_lsn) if plan.loaded_lsn else events
+
+        keyed = {name.lower() for name in key or ()}
+        narrow = flat([each for each in columns if each["name"].lower() in keyed] if key else columns)
+        ordered = ordered_names(key or (), columns)
+        stats = batch_stats(narrow, ordered)
+        events = after_truncate(flat(columns), stats)
         truncates = stats.last_truncate is not None
         missing = missing_values(writers)
         fills = {} if truncates else self._fills(plan, before, evolution, missing)
         needs_base = (stats.has_incomplete_key_change or not key) and not truncates
         base = None if before is None or not needs_base else self._base(plan, before)
+        was_empty = before is None or before.version is None
         counted: DataFrame | None = None
         names = [column["name"] for column in columns]
-        view = f"cdcd_source_{token}_{abs(hash(plan.topic))}"
+        view = f"cdcd_source_{attempt.tag.token}_{abs(hash(plan.topic))}"
         if key:
             check_keyed(stats, plan.table, had_key=stats.has_keyed_rows or bool(before is not None and before.key))
+            may_append = not fills and not attempt.has_appended and (was_empty or not truncates)
+            if may_append and self._writer.lacks(
+                after_truncate(narrow, stats), stats, key, None if was_empty else plan.target
+            ):
+                self._writer.append(plan.target, single_rows(events, columns).select(*names, *META_NAMES), attempt)
+                version, last = self._target.version(plan.target), succession.last
+                return MergedTable(replace(plan, key=list(key), version=version, columns=last), stats.events)
             if stats.has_incomplete_key_change:
                 filled = None if base is None else with_columns(base, columns, missing)
                 events = fill_key_changes(events, filled, columns, key)
@@ -180,15 +191,14 @@ class TableMerger:
             row_key = [keyless_rows.HASH, keyless_rows.DUPLICATE]
             source = MergeSource(view, row_key, [], names + row_key, stats.unchanged)
         rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
-        rows.createOrReplaceTempView(view)
-        statement = merge(
-            plan.target, source, deletes=self._deletes, truncates=truncates,
-            has_deleted_column=DELETED in self._target.columns(plan.target), missing=fills,
-        )  # fmt: skip
         try:
-            self._target.commit(statement)
+            if was_empty and not attempt.has_appended:
+                self._writer.append_existing(plan.target, rows, source.columns, attempt)
+            elif truncates or fills or not key:
+                self._writer.merge(rows, source, plan.target, truncates=truncates, missing=fills)
+            else:
+                self._writer.append_and_merge(rows, source, stats, ordered, plan.target, attempt)
         finally:
-            self._target.spark.catalog.dropTempView(view)
             rows.unpersist()
             if counted is not None:
                 counted.unpersist()
@@ -236,46 +246,6 @@ class TableMerger:
         return Succession(earlier[-1].names if earlier else None, False, writers)
 
 
-def batch_schemas(
-    writers: Writers,
-    values: Sequence[bytes],
-    keys: Sequence[bytes],
-    plan: MirroredTable,
-    before: MirroredTable | None,
-    last_keys: Callable[[Sequence[Writer]], Sequence[bytes] | None],
-) -> tuple[list[Writer], list[str] | None]:
-    """The schemas that wrote a batch, and the columns of the table's key (None: no event has come, so it is unknown).
-
-    `values`, `keys`: the headers of the batch's values and keys. `last_keys` returns those of the keys after the last
-    truncate event, which ends all keys before it; None: the batch has no such event. Raises RequestRejected if the key
-    has changed without one.
-    """
-    where = (plan.schema, plan.name, plan.topic)
-    found = writers.find(values, *where, "value")
-    kinds = {each.key for each in writers.find(keys, *where, "key")}
-    if before is not None and before.key is not None:
-        kinds.add(tuple(before.key))
-    if len(kinds) > 1 and (last := last_keys(found)) is not None:
-        kinds = {each.key for each in writers.find(last, *where, "key")} or kinds
-    if len(kinds) > 1:
-        shown = " and ".join(sorted(f"({', '.join(kind)})" for kind in kinds))
-        raise RequestRejected(
-            f"the key of {plan.table} has changed, from or to {shown}: rows from before and after it cannot be matched",
-            f"Drop {plan.target}, and load the table again with `cdcd spark snapshot`",
-            code="mirror-load-again",
-        )
-    if kinds:
-        return found, list(kinds.pop())
-    known = writers.of(*where, "key")  # for a batch of truncates, which have no keys
-    return found, list(known[-1].key) if known else [] if values else None
-
-
-def _last_headers(raw: DataFrame, writers: Sequence[Writer], topic: str) -> list[bytes] | None:
-    """The headers of the keys after the last truncate event; None if there is none."""
-    events = decode(raw, writers, common_columns(writers), topic)
-    return last_key_headers(events) if events.where("op = 't'").limit(1).collect() else None
-
-
 def _went(before: MirroredTable, base: DataFrame, succession: Succession) -> bool:
     """Whether the published rows have a column that the last events of a batch lack, or have under another name."""
     known = before.columns or [name for name in base.columns if name not in OWN_COLUMNS]
@@ -299,16 +269,6 @@ def _counted_anew(
         rows = rows.where(f"NOT coalesce({DELETED}, false)").withColumn(COMMIT_LSN, f.lit(newest).cast("bigint"))
     anew = keyless_rows.as_events(rows, events)
     return events.unionByName(keyless_rows.with_columns_of(anew, last))
-
-
-def _headers(raw: DataFrame) -> tuple[list[bytes], list[bytes]]:
-    """The headers of all values, and those of all keys."""
-    # The key of a truncate on a compacted topic names no schema.
-    names_schema = [f.startswith("kafka.key", f.lit(start)) for start in (MARKER, b"\x00")]
-    key = f.when(names_schema[0] | names_schema[1], header("kafka.key"))
-    rows = raw.select(header().alias("value"), key.alias("key")).distinct().collect()
-    values = sorted({bytes(row["value"]) for row in rows})
-    return values, sorted({bytes(row["key"]) for row in rows if row["key"] is not None})
 
 
 def _numbered(

@@ -69,8 +69,8 @@ def of_table(records: DataFrame, others: Sequence[bytes]) -> DataFrame:
 def decode(records: DataFrame, writers: Sequence[Writer], columns: Sequence[dict[str, Any]], topic: str) -> DataFrame:
     """Replace the column `value` of records by the envelope's fields, `before` and `after` with these columns.
 
-    `columns` must hold at least what `common_columns` of the writers holds. Records without a value (tombstones) are
-    left out.
+    `columns` has columns of `common_columns` of the writers, and perhaps more. The others are passed over in the
+    bytes, which takes less time. Records without a value (tombstones) are left out.
     """
     versions = _versions(writers, columns)
     younger = _younger_columns(writers, versions)
@@ -99,7 +99,8 @@ def decode(records: DataFrame, writers: Sequence[Writer], columns: Sequence[dict
 def _other_spellings(writers: Sequence[Writer], versions: Iterable[str]) -> dict[str, str]:
     """The names of writers' columns that differ in case from the names that the columns have now: the latter."""
     spelled = {name.lower(): name for name in versions}
-    return {name: spelled[name.lower()] for each in writers for name in each.names if name != spelled[name.lower()]}
+    named = {name: spelled.get(name.lower(), name) for each in writers for name in each.names}
+    return {name: now for name, now in named.items() if name != now}
 
 
 def _versions(writers: Sequence[Writer], columns: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
@@ -108,7 +109,7 @@ def _versions(writers: Sequence[Writer], columns: Sequence[dict[str, Any]]) -> d
     No column can have the name of such another field: `_x0_` would be the escape of a zero byte, see `avro_names`.
     """
     versions, spelled = {column["name"]: [column] for column in columns}, _spelled(columns)
-    for column in (column for writer in writers for column in writer.columns):
+    for column in (each for writer in writers for each in writer.columns if each["name"].lower() in spelled):
         known = versions[spelled[column["name"].lower()]]
         if not avro_resolves(column["type"], known[0]["type"]) and all(column["type"] != e["type"] for e in known):
             known.append({"name": f"_x0_{len(known)}_{column['name']}", "type": column["type"]})
@@ -124,8 +125,8 @@ def _from_avro(writer: Writer, versions: Mapping[str, list[dict[str, Any]]]) -> 
     reader = envelope([each for known in versions.values() for each in known], writer.schema, FIELDS)
     names, spelled = {}, {name.lower(): name for name in versions}
     for column in writer.columns:
-        name = spelled[column["name"].lower()]
-        of_its_type = (each["name"] for each in versions[name] if each["type"] == column["type"])
+        name = spelled.get(column["name"].lower(), column["name"])
+        of_its_type = (each["name"] for each in versions.get(name, ()) if each["type"] == column["type"])
         names[column["name"]] = next(of_its_type, name)
     payload = f.substring("value", len(writer.header) + 1, _REST)
     return from_avro(payload, writer.renamed(names), {"mode": "FAILFAST", "avroSchema": reader})

@@ -27,6 +27,7 @@ from cdcd.avro.type_forms import FALLIBLE_KINDS, kind_of
 from cdcd.spark.reading.decoding import WriterOrder
 from cdcd.spark.reading.missing_values import missing_values
 from cdcd.spark.reading.types import ddl
+from cdcd.spark.state.key_bounds import Bounds, bounds, least_and_most
 
 COMMIT_LSN: Final = "_commit_lsn"
 SEQ: Final = "_seq"
@@ -36,7 +37,11 @@ UNREPRESENTABLE: Final = "_unrepresentable"
 
 OP: Final = "_x0_op"
 UNCHANGED: Final = "_x0_unchanged"
-"""No column of a table can have such names: `_x0_` would be the escape of a zero byte, see `avro_names`."""
+FIRST_OP: Final = "_x0_first_op"
+"""Of a collapsed row: the op of its first event.
+
+No column of a table can have such names: `_x0_` would be the escape of a zero byte, see `avro_names`."""
+META_NAMES: Final = (COMMIT_LSN, SEQ, COMMIT_TS, UNREPRESENTABLE)
 META: Final = f"{COMMIT_LSN} bigint, {SEQ} bigint, {COMMIT_TS} timestamp_ltz, {UNREPRESENTABLE} map<string,string>"
 
 
@@ -59,12 +64,21 @@ class BatchStats:
     """Some row came with a key."""
     has_lost_key: bool
     """The newest rows came without a key."""
+    bounds: Bounds
+    """Of the keys of all rows."""
 
 
 def fallible_names(key: Sequence[str], columns: Sequence[dict[str, Any]]) -> list[str]:
     """The key's columns that may hold values which Avro cannot: two such keys may differ in their text alone."""
     types = {column["name"]: column["type"] for column in columns}
     return [name for name in key if kind_of(types[name]) in FALLIBLE_KINDS]
+
+
+def ordered_names(key: Sequence[str], columns: Sequence[dict[str, Any]]) -> list[str]:
+    """The key's columns of types that Spark and the files' statistics order in one way, and Python's values hold."""
+    types = {column["name"].lower(): ddl(column["type"]) for column in columns}
+    kinds = {name: types[name.lower()].partition("(")[0] for name in key}
+    return [name for name, kind in kinds.items() if kind in ("int", "bigint", "string", "date", "decimal")]
 
 
 def flatten(events: DataFrame, columns: Sequence[dict[str, Any]], key: Sequence[str]) -> DataFrame:
@@ -112,8 +126,9 @@ def without_lost_columns(events: DataFrame, columns: Sequence[dict[str, Any]], o
     return events
 
 
-def batch_stats(events: DataFrame) -> BatchStats:
-    """Look through flat events once."""
+def batch_stats(events: DataFrame, ordered: Sequence[str] = ()) -> BatchStats:
+    """Look through flat events once. `ordered`: the columns of the key to give the bounds of."""
+    keys = least_and_most([f.col("_key").getField(name) for name in ordered])
     rows = (
         events.groupBy(OP)
         .agg(
@@ -123,6 +138,7 @@ def batch_stats(events: DataFrame) -> BatchStats:
             f.count_if("_unkeyed").alias("unkeyed"),
             f.max(f.when(f.col("_unkeyed"), f.col("_order"))).alias("last_unkeyed"),
             f.max(f.when(~f.col("_unkeyed"), f.col("_order"))).alias("last_keyed"),
+            *(value.alias(f"key_{index}") for index, value in enumerate(keys)),
         )
         .collect()
     )
@@ -143,6 +159,11 @@ def batch_stats(events: DataFrame) -> BatchStats:
         unkeyed=sum(by_op[op]["unkeyed"] for op in "ud" if op in by_op and last(op, "last_unkeyed") > voided),
         has_keyed_rows=bool(last_keyed),
         has_lost_key=last("cr", "last_unkeyed") > max(last_keyed, voided),
+        bounds=bounds(
+            ordered,
+            [[each[f"key_{index}"] for index in range(len(keys))] for each in rows if each[OP] != "t"],
+            sum(each["events"] for each in rows if each[OP] != "t"),
+        ),
     )
 
 
@@ -159,7 +180,7 @@ def after_truncate(events: DataFrame, stats: BatchStats) -> DataFrame:
 
 
 def collapse(events: DataFrame, columns: Sequence[dict[str, Any]], unchanged: Sequence[str]) -> DataFrame:
-    """One row a key: its columns, the META columns, OP (d: the row is deleted; u: it exists) and UNCHANGED.
+    """One row a key: its columns, the META ones, OP (d: the row is deleted; u: it exists), UNCHANGED and FIRST_OP.
 
     `unchanged`: the columns that events may lack. UNCHANGED names the columns that no event of the key has.
     """
@@ -168,6 +189,7 @@ def collapse(events: DataFrame, columns: Sequence[dict[str, Any]], unchanged: Se
     found = events.groupBy("_key").agg(
         f.max("_order").alias("_order"),
         f.max_by(last, f.col("_order")).alias("_last"),
+        f.min_by(OP, f.col("_order")).alias(FIRST_OP),
         *(_known(column["name"]).alias(f"_known_{index}") for index, column in enumerate(toasted)),
     )
     values = {column["name"]: f.col("_last._row").getField(column["name"]) for column in columns}
@@ -188,6 +210,21 @@ def collapse(events: DataFrame, columns: Sequence[dict[str, Any]], unchanged: Se
         lost.alias(UNREPRESENTABLE),
         f.when(f.col(f"_last.{OP}") == "d", f.lit("d")).otherwise(f.lit("u")).alias(OP),
         still.alias(UNCHANGED),
+        FIRST_OP,
+    )
+
+
+def single_rows(events: DataFrame, columns: Sequence[dict[str, Any]]) -> DataFrame:
+    """Flat events of different keys, in the form of `collapse`."""
+    return events.select(
+        *(f.col("_row").getField(column["name"]).alias(column["name"]) for column in columns),
+        f.col("_order.lsn").alias(COMMIT_LSN),
+        f.col("_order.seq").alias(SEQ),
+        f.col("_ts").alias(COMMIT_TS),
+        f.col("_lost").alias(UNREPRESENTABLE),
+        f.when(f.col(OP) == "d", f.lit("d")).otherwise(f.lit("u")).alias(OP),
+        UNCHANGED,
+        f.col(OP).alias(FIRST_OP),
     )
 
 

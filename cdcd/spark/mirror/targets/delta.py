@@ -12,7 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
-from cdcd.spark.mirror.targets.target import Target, decimal_of
+from pyspark.sql import DataFrame
+
+from cdcd.spark.mirror.targets.target import Tag, Target, decimal_of
 
 _WIDER: frozenset[tuple[str, str]] = frozenset(
     [("int", "bigint"), ("float", "double"), ("int", "double"), ("date", "timestamp_ntz")]
@@ -25,11 +27,13 @@ _NOTE = "spark.databricks.delta.commitInfo.userMetadata"
 _KEEPS_ROWS = re.compile("OPTIMIZE|REORG|VACUUM .*|SET TBLPROPERTIES|UNSET TBLPROPERTIES|ADD COLUMNS|UPGRADE PROTOCOL")
 """The operations that change no row."""
 _TAGS_SEEN = 100
-"""Versions to look back. If a plan is carried out again, its MERGE is the last change that the mirror made."""
+"""Versions to look back. If a plan is carried out again, its write is the last change that the mirror made."""
+_WRITES = "operation IN ('MERGE', 'WRITE')"
+"""Delta writes the metadata into every commit. CREATE, ALTER and OPTIMIZE bring no row of the plan."""
 
 
 class Delta(Target):
-    """Delta itself skips a MERGE of a plan that was merged already, even if two processes try it (txnAppId)."""
+    """Delta itself skips a MERGE or an append that a plan has made already, even if two processes try it (txnAppId)."""
 
     using = "delta"
     properties: ClassVar[Mapping[str, str]] = {
@@ -77,16 +81,30 @@ class Delta(Target):
         keeps_rows = all(_KEEPS_ROWS.fullmatch(operation) for operation in later.values())
         return max(later) if is_vacuumed and is_whole and keeps_rows else version
 
-    def tagged(self, table: str, mirror: str, token: str) -> bool:
-        history = self.spark.sql(f"DESCRIBE HISTORY {table} LIMIT {_TAGS_SEEN}")
-        # Delta writes the metadata into every commit, so look for a MERGE: CREATE and ALTER do not merge the table.
-        return bool(history.where(f"operation = 'MERGE' AND userMetadata = '{_tag(mirror, token)}'").count())
+    def seen(self, table: str) -> None:
+        """Nothing: txnAppId is enough."""
 
-    def _tags(self, mirror: str, token: str) -> dict[str, str]:
+    def append(self, table: str, rows: DataFrame, seen: int | None, before_merge: Tag | None = None) -> None:
+        options = {}
+        if before_merge is not None:
+            options = {"txnAppId": _app(before_merge), "txnVersion": "1", "userMetadata": _half(before_merge)}
+        rows.writeTo(table).options(**options).append()
+
+    def tagged(self, table: str, tag: Tag) -> bool:
+        return self._wrote(table, _note(tag))
+
+    def appended(self, table: str, tag: Tag) -> bool:
+        return self._wrote(table, _half(tag))
+
+    def _wrote(self, table: str, note: str) -> bool:
+        history = self.spark.sql(f"DESCRIBE HISTORY {table} LIMIT {_TAGS_SEEN}")
+        return bool(history.where(f"{_WRITES} AND userMetadata = '{note}'").count())
+
+    def _tags(self, tag: Tag) -> dict[str, str]:
         return {
-            "spark.databricks.delta.write.txnAppId": f"cdcd-{mirror}-{token}",
-            "spark.databricks.delta.write.txnVersion": "1",
-            _NOTE: _tag(mirror, token),
+            "spark.databricks.delta.write.txnAppId": _app(tag),
+            "spark.databricks.delta.write.txnVersion": "2",  # an append before a MERGE has 1
+            _NOTE: _note(tag),
         }
 
     def replaced(self, table: str, mirror: str, version: int) -> bool:
@@ -106,8 +124,16 @@ class Delta(Target):
         return self.spark.sql(f"VACUUM {table} RETAIN {hours} HOURS").collect()
 
 
-def _tag(mirror: str, token: str) -> str:
-    return f"cdcd {mirror} {token}"
+def _app(tag: Tag) -> str:
+    return f"cdcd-{tag.mirror}-{tag.token}"
+
+
+def _note(tag: Tag) -> str:
+    return f"cdcd {tag.mirror} {tag.token}"
+
+
+def _half(tag: Tag) -> str:
+    return f"{_note(tag)} before its MERGE"
 
 
 def _mark(mirror: str, version: int | None) -> str:

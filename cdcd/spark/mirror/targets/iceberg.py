@@ -1,7 +1,9 @@
 """Apache Iceberg tables.
 
-Source: Iceberg documentation, "Spark Writes", "Spark Procedures"; apache/iceberg#8809 (no idempotent writes).
-For a single writer, a tag in the snapshot's summary replaces idempotent writes: the mirror looks for it before a MERGE.
+Source: Iceberg documentation, "Spark Writes", "Spark Procedures", "Spark Configuration" (isolation-level);
+apache/iceberg#8809 (no idempotent writes). For a single writer, a tag in the snapshot's summary replaces idempotent
+writes: the mirror looks for it before it writes. A second writer is found at its commit, which fails if the table has
+got rows since it looked.
 """
 
 from __future__ import annotations
@@ -12,10 +14,11 @@ from datetime import datetime
 from typing import Any, ClassVar
 
 from pyspark.errors import IllegalArgumentException
-from pyspark.sql import Row
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as f
 
 from cdcd.errors import GapError
-from cdcd.spark.mirror.targets.target import Target, decimal_of
+from cdcd.spark.mirror.targets.target import Tag, Target, decimal_of
 
 _WIDER: frozenset[tuple[str, str]] = frozenset([("int", "bigint"), ("float", "double")])
 
@@ -71,12 +74,31 @@ class Iceberg(Target):
             code="mirror-load-again",
         )
 
-    def tagged(self, table: str, mirror: str, token: str) -> bool:
-        snapshots = self.spark.sql(f"SELECT summary FROM {table}.snapshots")
-        return bool(snapshots.where(f"summary['cdcd.run.{mirror}'] = '{token}'").count())
+    def seen(self, table: str) -> int | None:
+        self.refresh(table)
+        return self.version(table)
 
-    def _tags(self, mirror: str, token: str) -> dict[str, str]:
-        return {f"spark.sql.iceberg.snapshot-property.cdcd.run.{mirror}": token}
+    def append(self, table: str, rows: DataFrame, seen: int | None, before_merge: Tag | None = None) -> None:
+        # An append has no such check. An overwrite that replaces nothing has one, and its snapshot is an append's.
+        options = {"isolation-level": "serializable"}
+        if seen is not None:
+            options["validate-from-snapshot-id"] = str(seen)
+        if before_merge is not None:
+            options[f"snapshot-property.cdcd.run.{before_merge.mirror}"] = _half(before_merge)
+        rows.writeTo(table).options(**options).overwrite(f.lit(False))
+
+    def tagged(self, table: str, tag: Tag) -> bool:
+        return self._wrote(table, tag.mirror, tag.token)
+
+    def appended(self, table: str, tag: Tag) -> bool:
+        return self._wrote(table, tag.mirror, _half(tag))
+
+    def _wrote(self, table: str, mirror: str, value: str) -> bool:
+        snapshots = self.spark.sql(f"SELECT summary FROM {table}.snapshots")
+        return bool(snapshots.where(f"summary['cdcd.run.{mirror}'] = '{value}'").count())
+
+    def _tags(self, tag: Tag) -> dict[str, str]:
+        return {f"spark.sql.iceberg.snapshot-property.cdcd.run.{tag.mirror}": tag.token}
 
     def replaced(self, table: str, mirror: str, version: int) -> bool:
         snapshots = self.spark.sql(f"SELECT summary FROM {table}.snapshots")
@@ -97,3 +119,7 @@ class Iceberg(Target):
     def _call(self, procedure: str, table: str, more: str = "") -> Any:
         catalog, _, name = table.partition(".")
         return self.spark.sql(f"CALL {catalog}.system.{procedure}(table => '{name.replace('`', '')}'{more})").collect()
+
+
+def _half(tag: Tag) -> str:
+    return f"{tag.token} before its MERGE"

@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar, Final
 
@@ -21,6 +22,15 @@ _INSTANT: Final = re.compile(r"\btimestamp\b(?!:)")
 
 _PAUSES_S: Final = (0.5, 2.0, 5.0, 10.0)
 """Before each further try of a statement that met another job's commit."""
+
+
+@dataclass(frozen=True)
+class Tag:
+    """Marks what one plan of one mirror writes."""
+
+    mirror: str
+    token: str
+    """The plan's."""
 
 
 class Target:
@@ -102,14 +112,30 @@ class Target:
         """Whether the table holds no row."""
         return bool(self.spark.table(table).isEmpty())
 
-    def tagged(self, table: str, mirror: str, token: str) -> bool:
-        """Whether a MERGE inside `tagging(mirror, token)` has changed the table."""
+    def seen(self, table: str) -> int | None:
+        """What `append` needs to know of the table as it was before the caller looked for tags."""
+        raise NotImplementedError
+
+    def append(self, table: str, rows: DataFrame, seen: int | None, before_merge: Tag | None = None) -> None:
+        """Add rows that have all columns of the table, in one commit, inside `tagging`.
+
+        `seen`: see there. `before_merge`: the tag, if a MERGE of the same plan follows. If two processes append by one
+        plan, the second one is passed over, or fails.
+        """
+        raise NotImplementedError
+
+    def tagged(self, table: str, tag: Tag) -> bool:
+        """Whether a MERGE or the only append inside `tagging(tag)` has changed the table."""
+        raise NotImplementedError
+
+    def appended(self, table: str, tag: Tag) -> bool:
+        """Whether an append inside `tagging(tag)` has changed the table that a MERGE was to follow."""
         raise NotImplementedError
 
     @contextmanager
-    def tagging(self, mirror: str, token: str) -> Iterator[None]:
-        """Mark every MERGE inside the `with` block, so that `tagged` finds it. `token`: the plan's."""
-        with self._set(self._tags(mirror, token)):
+    def tagging(self, tag: Tag) -> Iterator[None]:
+        """Mark every MERGE and append inside the `with` block, so that `tagged` finds it."""
+        with self._set(self._tags(tag)):
             yield
 
     def replaced(self, table: str, mirror: str, version: int) -> bool:
@@ -125,7 +151,7 @@ class Target:
         with self._set(self._marks(mirror, version)):
             yield
 
-    def _tags(self, mirror: str, token: str) -> dict[str, str]:
+    def _tags(self, tag: Tag) -> dict[str, str]:
         raise NotImplementedError
 
     def _marks(self, mirror: str, version: int | None) -> dict[str, str]:

@@ -1,0 +1,68 @@
+"""Which schemas wrote a batch of records, and what the key of its table is.
+
+Before: `kafka` reads the records' bytes, `writer_schemas` knows the schemas. After: `table_merge` decodes the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from cdcd.avro.single_object import MARKER
+from cdcd.errors import RequestRejected
+from cdcd.spark.mirror.run_log import MirroredTable
+from cdcd.spark.reading.decoding import common_columns, decode, header
+from cdcd.spark.reading.topics import last_key_headers
+from cdcd.spark.reading.writer_schemas import Writer, Writers
+
+
+def batch_schemas(
+    writers: Writers,
+    values: Sequence[bytes],
+    keys: Sequence[bytes],
+    plan: MirroredTable,
+    before: MirroredTable | None,
+    last_keys: Callable[[Sequence[Writer]], Sequence[bytes] | None],
+) -> tuple[list[Writer], list[str] | None]:
+    """The schemas that wrote a batch, and the columns of the table's key (None: no event has come, so it is unknown).
+
+    `values`, `keys`: the headers of the batch's values and keys. `last_keys` returns those of the keys after the last
+    truncate event, which ends all keys before it; None: the batch has no such event. Raises RequestRejected if the key
+    has changed without one.
+    """
+    where = (plan.schema, plan.name, plan.topic)
+    found = writers.find(values, *where, "value")
+    kinds = {each.key for each in writers.find(keys, *where, "key")}
+    if before is not None and before.key is not None:
+        kinds.add(tuple(before.key))
+    if len(kinds) > 1 and (last := last_keys(found)) is not None:
+        kinds = {each.key for each in writers.find(last, *where, "key")} or kinds
+    if len(kinds) > 1:
+        shown = " and ".join(sorted(f"({', '.join(kind)})" for kind in kinds))
+        raise RequestRejected(
+            f"the key of {plan.table} has changed, from or to {shown}: rows from before and after it cannot be matched",
+            f"Drop {plan.target}, and load the table again with `cdcd spark snapshot`",
+            code="mirror-load-again",
+        )
+    if kinds:
+        return found, list(kinds.pop())
+    known = writers.of(*where, "key")  # for a batch of truncates, which have no keys
+    return found, list(known[-1].key) if known else [] if values else None
+
+
+def last_headers(raw: DataFrame, writers: Sequence[Writer], topic: str) -> list[bytes] | None:
+    """The headers of the keys after the last truncate event; None if there is none."""
+    events = decode(raw, writers, common_columns(writers), topic)
+    return last_key_headers(events) if events.where("op = 't'").limit(1).collect() else None
+
+
+def headers(raw: DataFrame) -> tuple[list[bytes], list[bytes]]:
+    """The headers of all values, and those of all keys."""
+    # The key of a truncate on a compacted topic names no schema.
+    names_schema = [f.startswith("kafka.key", f.lit(start)) for start in (MARKER, b"\x00")]
+    key = f.when(names_schema[0] | names_schema[1], header("kafka.key"))
+    rows = raw.select(header().alias("value"), key.alias("key")).distinct().collect()
+    values = sorted({bytes(row["value"]) for row in rows})
+    return values, sorted({bytes(row["key"]) for row in rows if row["key"] is not None})

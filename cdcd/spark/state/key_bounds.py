@@ -1,0 +1,41 @@
+"""The lowest and the highest key of some rows: files of a table that lie outside need not be read.
+
+Before: `collapse` and the mirror's `new_rows` compute the values in a Spark job that they have anyway.
+After: the mirror's MERGE and its look-up of keys name the bounds, so that Delta and Iceberg skip files by statistics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from pyspark.sql import Column
+from pyspark.sql import functions as f
+
+Bounds: TypeAlias = "Mapping[str, tuple[Any, Any]]"
+"""By column of a key: its lowest and highest value. A column that is null in some row has none."""
+
+PARTS: Final = 3
+"""Values that `least_and_most` computes of a column."""
+
+_TEXT_MAX: Final = 200
+"""Characters of a text that may be a bound."""
+
+
+def least_and_most(values: Sequence[Column]) -> list[Column]:
+    """Aggregates of each value: its lowest, its highest, and in how many rows it is not null."""
+    return [part for value in values for part in (f.min(value), f.max(value), f.count(value))]
+
+
+def bounds(names: Sequence[str], found: Sequence[Sequence[Any]], rows: int) -> Bounds:
+    """The bounds in `rows` rows, which may be in several groups: what `least_and_most` has `found` in each."""
+    known = {}
+    for index, name in enumerate(names):
+        parts = [group[PARTS * index : PARTS * (index + 1)] for group in found]
+        parts = [part for part in parts if part[2]]
+        if not parts or sum(part[2] for part in parts) < rows:
+            continue
+        low, high = min(part[0] for part in parts), max(part[1] for part in parts)
+        if len(str(low)) <= _TEXT_MAX and len(str(high)) <= _TEXT_MAX:
+            known[name] = (low, high)
+    return known
