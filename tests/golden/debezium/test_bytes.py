@@ -370,6 +370,7 @@ def test_flat_rows_are_the_rows_of_debezium_with_the_fields_that_were_asked_for(
     assert compared > 140
 
 
+@pytest.mark.in_turns(4)
 @pytest.mark.parametrize("encoding", ["json", "avro"])
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name.partition(".")[0])
 def test_the_header_of_lost_values_is_the_same_in_both_wire_modes_and_changes_nothing_else(
