@@ -32,7 +32,7 @@ from sim.sql import Committed, Database, Event, Row
 
 from cdcd.config.settings import Settings
 from cdcd.lsn import format_lsn
-from cdcd.progress.records import SlotRecord, TableRecord, parse_record
+from cdcd.progress.records import PLACE_MARK, SlotRecord, TableRecord, kafka_topic, parse_record
 from cdcd.progress.repair_records import is_repair_record
 from cdcd.progress.slot_beginnings import parse_beginning
 from cdcd.progress.snapshot_records import STOPPED, WANTED, parse_snapshot_record
@@ -66,6 +66,7 @@ class Checker:
             f"{prefix}.{name}" for name in own
         )
         self._slot = slot.encode()
+        self._names = settings.topic_names()
         self.strangers: set[str] = set()
         """Producers of other slots or prefixes: what they publish is not looked at."""
         self._at = 0
@@ -75,7 +76,7 @@ class Checker:
         self.last: SlotRecord | None = None
         self.created = 0
         """Where the slot began: before it there is no promise."""
-        self.snapshots = SnapshotsChecker(broker, database, prefix, self._demand)
+        self.snapshots = SnapshotsChecker(broker, database, self._names, self._demand)
         self._defaults = DefaultsChecker(self._demand)
         self._headers = HeadersChecker(headers, settings.sink.encoding, self._demand)
         self._reader = reader_of(settings, database, self.snapshots.is_taken)
@@ -154,13 +155,14 @@ class Checker:
         events = [placed for placed in rows if not self._outbox.has(placed.topic)]
         if self._reader is not None:
             events = self._reader.without_tombstones(events)
-        seen = [
-            Seen(placed.topic, placed.partition, placed.key, placed.value or b"", self._decode(placed.value))
-            for placed in events
-        ]
+        seen = []
+        for placed in events:
+            value = self._decode(placed.value)
+            place = self._place(placed.topic, value)
+            seen.append(Seen(place, placed.partition, placed.key, placed.value or b"", value))
         self._judge_partitions(seen)
         for placed, event in zip(events, seen, strict=True):
-            table = placed.topic.removeprefix(f"{self._prefix}.")
+            table = event.topic.rpartition(PLACE_MARK)[2].removeprefix(f"{self._prefix}.")
             headers = dict(placed.headers)
             if self._reader is not None:
                 headers = self._reader.headers(event.value, headers)
@@ -170,8 +172,13 @@ class Checker:
         aside = self.snapshots.parked(parked, self._decode)
         streamed = self.snapshots.take_replayed(seen, self._decode)
         inside = self._judge_rows([*streamed, *(each for each in aside if not self.snapshots.repairs.is_repair(each))])
-        for placed in rows:
-            where = placed.topic, placed.partition
+        places = [each.topic for each in seen if not self._outbox.has(each.topic)]
+        if len(events) == len(rows):  # else tombstones and events of the outbox are among them: no topic is shared
+            assert len(places) == len(rows)
+        else:
+            places = [placed.topic for placed in rows]
+        for place, placed in zip(places, rows, strict=True):
+            where = place, placed.partition
             self._demand(placed.offset >= self._cut.get(where, 0), f"{where} {placed.offset} lies before the last cut")
             self._ends[where] = placed.offset + 1
         self.snapshots.fold(seen, copies, self._decode)
@@ -196,9 +203,19 @@ class Checker:
         self._demand(self.created > self.last.lsn, "a gap although the slot has everything")
         self.snapshots.gap(record.gap_lsn)
 
+    def _place(self, topic: str, value: Any) -> str:
+        """The name of a table's topic, as TopicNames has it, from that on the broker, and an event there."""
+        source = value["source"]
+        if "table" not in source:
+            return topic
+        name = self._names.topic(source["schema"], source["table"])
+        self._same("the topic of an event", topic, kafka_topic(name))
+        return name
+
     def _judge_partitions(self, seen: list[Seen]) -> None:
         for event in seen:
-            where = event.topic, event.partition
+            # Of tables that share a topic, one may have its changes later: once its snapshot is complete.
+            where = event.topic if self.has_snapshots else kafka_topic(event.topic), event.partition
             before = self._in_partition.get(where, (0, -1))
             if event.position <= before:
                 raise BrokenPromise(f"{where}: {_name(event.position)} comes after {_name(before)}")
@@ -237,17 +254,25 @@ class Checker:
         return inside
 
     def _judge_event(self, of: Committed, event: Event, seq: int, seen: list[Seen]) -> None:
-        topic = ".".join(filter(None, (self._prefix, *event.table)))
+        topic = self._names.topic(*event.table)
         if event.is_told:
             self._outbox.judge(event, seen)
             return
-        copies = len(self._broker.topics[topic]) if event.op == "t" and topic in self._broker.topics else 1
+        logs = self._broker.topics.get(kafka_topic(topic), [])
+        copies = len(logs) if event.op == "t" and logs else 1
         places = sorted((each.topic, each.partition) for each in seen)
         if places != [(topic, seen[0].partition if copies == 1 else number) for number in range(copies)]:
             raise BrokenPromise(f"{_name((of.commit_lsn, seq))} of {topic} is in {places}")
         for each in seen:
             value = dict(each.value)
             source = value.pop("source")
+            key_shown = None if each.key is None else self._decode(each.key)
+            if topic != kafka_topic(topic):
+                named = (
+                    (key_shown or {}).pop("__schema", event.table[0]),
+                    (key_shown or {}).pop("__table", event.table[1]),
+                )
+                self._same("the table in a key", named, event.table)
             key = event.key
             if self._reader is not None:
                 key = self._reader.key(event)
@@ -255,7 +280,7 @@ class Checker:
                 found = decoder.schema_id(each.data)
                 assert found is not None
                 self._defaults.judge(topic, event, _TEXTS[str(found[0])], self.snapshots.standing.get(topic))
-            self._same("key", None if each.key is None else self._decode(each.key), self.shown(key))
+            self._same("key", key_shown, self.shown(key))
             wanted = {
                 "op": event.op,
                 "identity": event.identity,
@@ -312,9 +337,9 @@ class Checker:
             if topic in self._lost and not self._fits(record):
                 continue  # it was under way when the topic lost records
             self._lost.discard(topic)
-            if topic not in self._broker.topics:
+            if kafka_topic(topic) not in self._broker.topics:
                 continue  # it was deleted, and the daemon has seen that, or will
-            self._same("partitions", len(record.offsets), len(self._broker.topics[topic]))
+            self._same("partitions", len(record.offsets), len(self._broker.topics[kafka_topic(topic)]))
             table = (record.schema, record.table)
             parked = [each.lsn for each in last.incomplete if (each.schema, each.table) == table]
             self._same("commit_lsn of a table record", record.commit_lsn, min(last.commit_lsn, *parked, 1 << 64))
@@ -420,11 +445,11 @@ class Checker:
 
     def _fits(self, record: TableRecord) -> bool:
         """Whether the record was written in knowledge of the topic as it is now."""
-        logs = self._broker.topics.get(record.topic, [])
+        logs = self._broker.topics.get(kafka_topic(record.topic), [])
         reaches = len(logs) == len(record.offsets) and all(
             offset <= len(log) for offset, log in zip(record.offsets, logs, strict=True)
         )
-        return reaches and record.topic_id == self._broker.ids[record.topic] and not record.lacks_records
+        return reaches and record.topic_id == self._broker.ids[kafka_topic(record.topic)] and not record.lacks_records
 
     def demand_prompt(self, *, acks: bool) -> None:
         """Nothing was in the way: so nobody waited for a timer. `acks`: nor did any transaction hold them back."""

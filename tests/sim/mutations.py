@@ -75,6 +75,25 @@ _MUTATIONS = (
         -        rest.has_headers = self.has_headers
         """,
     ),
+    # tables that share a topic
+    Mutation(
+        "gather the records of tables that share a topic apart",
+        "cdcd.sink.batches",
+        """
+        -            topic = "" if self._shared_topic is None else self._shared_topic(schema, name)
+        +            topic = ""
+        """,
+        first_seed=41,
+    ),
+    Mutation(
+        "take the records of tables that share a topic for those of the first one",
+        "cdcd.sink.batches",
+        """
+        -        if gathering.table != table:
+        -            gathering.turn(table, self._tables.names[table])
+        """,
+        first_seed=41,
+    ),
     # the outbox
     Mutation(
         "publish what is deleted from the outbox",
@@ -748,15 +767,16 @@ _MUTATIONS = (
         "stop all tables for a topic that kafka refuses",
         "cdcd.sink.table_topics",
         """
-        -            error.table = new.get(error.topic)
+                 except Unpublishable as error:
+        +            new = {}
         """,
     ),
     Mutation(
         "make the topic of a table whenever it is parked",
         "cdcd.sink.publisher",
         """
-        +        self._topics.find((table.schema, table.name) for table in batch.tables)
-                 self._topics.find(published)
+        +        self._topics.find(name for table in batch.tables for name in table.tables)
+                 self._topics.find(name for table in published for name in table.tables)
         """,
     ),
     Mutation(
@@ -916,7 +936,7 @@ _MUTATIONS = (
         "end a stream for a loss that no later start can see",
         "cdcd.sink.publisher",
         """
-        -            lacks_records=topic.lacks_records,
+        -            lacks_records=topic.kafka.lacks_records,
         """,
         scene="CutWhileItWrites",
     ),
@@ -948,8 +968,8 @@ _MUTATIONS = (
         "overlook rows that no record explains",
         "cdcd.sink.kafka.progress_store",
         """
-        -        unclaimed = topic_with_rows(self._kafka, self.names, topics, self._stopping) if found.is_empty else []
-        +        unclaimed: list[str] = []
+        -        if unclaimed and not self.snapshots_topic().is_empty:
+        +        if unclaimed:
         """,
         scene="LostProgress",
     ),

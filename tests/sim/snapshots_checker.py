@@ -30,9 +30,10 @@ from sim.snapshots import SimSnapshot
 from sim.sql import POISON, Database, Rekeyed
 from sim.stops import StopsChecker
 
-from cdcd.progress.records import SlotRecord
+from cdcd.progress.records import SlotRecord, kafka_topic
 from cdcd.progress.snapshot_records import DONE, WANTED, TableSnapshot, parse_snapshot_record
 from cdcd.sink.parking.wire_format import PartAssembler
+from cdcd.sink.topics import TopicNames
 
 
 @dataclass(frozen=True)
@@ -54,13 +55,13 @@ class SnapshotsChecker:
     """One world's judge of snapshots. `demand` raises if its first argument does not hold."""
 
     def __init__(
-        self, broker: FakeBroker, database: Database, prefix: str, demand: Callable[[bool, str], None]
+        self, broker: FakeBroker, database: Database, names: TopicNames, demand: Callable[[bool, str], None]
     ) -> None:
         self._broker = broker
         self._db = database
-        self._prefix = prefix
+        self._names = names
         self._demand = demand
-        self.repairs = RepairsChecker(database, prefix, demand)
+        self.repairs = RepairsChecker(database, names.prefix, demand)
         self._shown: dict[int, dict[str, dict[Identity, Row]]] = {}
         """By consistent point and topic: rows without an event so far."""
         self._positions: set[tuple[int, int]] = set()
@@ -108,7 +109,7 @@ class SnapshotsChecker:
         """Snapshots that `_oids` and `_keys` do not hold yet: consistent point, topic and table."""
         self._compared: dict[str, object] = {}
         """By topic, the state at the last comparison."""
-        self._stops = StopsChecker(prefix, database, demand)
+        self._stops = StopsChecker(names, database, demand)
         self._followed: Counter[str] = Counter()
         """By topic, the commit LSN of the last change there, at the last cut."""
 
@@ -128,7 +129,7 @@ class SnapshotsChecker:
         return lsn in self._shown
 
     def _topic(self, table: Table) -> str:
-        return f"{self._prefix}.{table.schema}.{table.name}"
+        return self._names.topic(table.schema, table.name)
 
     # Deferred changes
 
@@ -138,7 +139,7 @@ class SnapshotsChecker:
         for placed in records:
             assert placed.key is not None
             assert placed.value is not None
-            topic = f"{self._prefix}.{placed.key.decode().partition('/')[2]}"
+            topic = self._names.topic(*placed.key.decode().partition("/")[2].split("."))
             event = self._assemblies.setdefault(topic, PartAssembler()).add(placed.offset, placed.value)
             if event is None:
                 continue
@@ -148,7 +149,11 @@ class SnapshotsChecker:
                     before.value["op"] == "d" and before.key == event.key, f"{topic}: a tombstone after {before}"
                 )
                 continue
-            copies = range(len(self._broker.topics[topic]) if event.everywhere and topic in self._broker.topics else 1)
+            copies = range(
+                len(self._broker.topics[kafka_topic(topic)])
+                if event.everywhere and kafka_topic(topic) in self._broker.topics
+                else 1
+            )
             seen = [Seen(topic, number, event.key, event.value, decode(event.value)) for number in copies]
             self._deferred.setdefault(topic, deque()).append(seen[0])
             if self.repairs.is_repair(seen[0]):
@@ -176,7 +181,7 @@ class SnapshotsChecker:
 
     def _judge_replayed(self, event: Seen, deferred: deque[Seen]) -> None:
         wanted = deferred[0]
-        last = len(self._broker.topics[event.topic]) - 1 if event.value["op"] == "t" else event.partition
+        last = len(self._broker.topics[kafka_topic(event.topic)]) - 1 if event.value["op"] == "t" else event.partition
         if (event.position, event.key, event.data) != (wanted.position, wanted.key, wanted.data):
             self._demand(
                 False, f"{event.topic}: {wanted.position} was deferred and is next, but there is {event.position}"
@@ -256,13 +261,13 @@ class SnapshotsChecker:
                     self._rekey(step)
                 else:
                     fold.apply(step.op, step.key, step.before, step.after, step.unchanged)
-                    topic = ".".join((self._prefix, *step.table))
+                    topic = self._names.topic(*step.table)
                     self._announce(topic, step.oid, step.columns_of_key or (), committed.commit_lsn)
         self._at = published
         for rekeyed in self._steps.left(last.lsn):
             self._rekey(rekeyed)
         while self._asked_at < len(self._db.asked) and (asked := self._db.asked[self._asked_at]).end_lsn <= last.lsn:
-            self._ask(".".join((self._prefix, *asked.table)), asked.end_lsn)
+            self._ask(self._names.topic(*asked.table), asked.end_lsn)
             self._asked_at += 1
         for topic in self._replaced:
             if topic not in self._unserved:

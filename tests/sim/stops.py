@@ -17,6 +17,7 @@ from sim.sql import REQUESTS, Database, Session
 
 from cdcd.progress.daemon_requests import STOP
 from cdcd.progress.snapshot_records import RUNNING, STOPPED, TableSnapshot
+from cdcd.sink.topics import TopicNames
 
 if TYPE_CHECKING:
     from sim.world import World
@@ -55,8 +56,8 @@ class Stops:
 class StopsChecker:
     """The judgement. `demand` fails with the text, unless the condition holds."""
 
-    def __init__(self, prefix: str, database: Database, demand: Callable[[bool, str], None]) -> None:
-        self._prefix = prefix
+    def __init__(self, names: TopicNames, database: Database, demand: Callable[[bool, str], None]) -> None:
+        self._names = names
         self._db = database
         self._demand = demand
         self._judged = 0
@@ -73,13 +74,11 @@ class StopsChecker:
 
     def compare(self, standing: Mapping[str, TableSnapshot], asked: Mapping[str, int], lsn: int) -> None:
         """Judge the requests up to a cut at `lsn`. `asked`: by topic, the LSN of the last request for a snapshot."""
-        stops = [
-            (".".join((self._prefix, *each.table)), each.end_lsn) for each in self._db.stops if each.end_lsn <= lsn
-        ]
+        stops = [(self._names.topic(*each.table), each.end_lsn) for each in self._db.stops if each.end_lsn <= lsn]
         for topic in self._stopped:
             self._demand(topic in {each for each, _ in stops}, f"{topic}: nobody has asked to stop it")
         self._stopped.clear()
-        published = {f"{self._prefix}.{each.schema}.{each.name}" for each in self._db.published()}
+        published = {self._names.topic(each.schema, each.name) for each in self._db.published()}
         for topic, at in stops[self._judged :]:
             record = standing.get(topic)
             is_over = record is None or record.has_ended or topic not in published  # it has another name by now

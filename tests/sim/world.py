@@ -35,8 +35,17 @@ from sim.snapshots import SimSnapshot
 from sim.sql import POISON, TABLES, Database
 from sim.stops import Stops
 
-from cdcd.config.settings import OutboxSettings, Settings, SinkSettings, SnapshotSettings, SourceSettings, SpoolSettings
+from cdcd.config.settings import (
+    OutboxSettings,
+    Settings,
+    SinkSettings,
+    SnapshotSettings,
+    SourceSettings,
+    SpoolSettings,
+    TableSettings,
+)
 from cdcd.errors import FatalError, Fenced, GapError, KafkaUnavailable, PostgresUnavailable, RequestRejected
+from cdcd.progress.records import kafka_topic
 
 HEALED_S = 400.0
 STEPS_MAX = 100_000
@@ -63,6 +72,9 @@ WITH_REGISTRY = 0.15
 WITH_OUTBOX = 0.12
 """The share of worlds with an outbox."""
 
+WITH_SHARED_TOPIC = 0.1
+"""The share of worlds in which two tables share a topic."""
+
 WITH_STRANGER = 0.2
 """The share of worlds with a table whose topic Kafka refuses."""
 
@@ -76,6 +88,9 @@ class World:
 
     has_registry = 0.0
     """The share of worlds with a schema registry. A scene, which is about something else, has none."""
+
+    shares_topic = False
+    """Whether tables share a topic."""
 
     has_outbox = False
     """Whether a scene has an outbox."""
@@ -160,6 +175,10 @@ class World:
         self.format = self.has_format if type(self) is not World else format_choice(seed)
         if self.format:
             self.settings = settings_with(self.settings, self.format, seed)
+        if type(self) is World and not self.format and Random(f"shared {seed}").random() < WITH_SHARED_TOPIC:
+            self.shares_topic = True
+            entry = TableSettings(match="public.*", topic="{prefix}.public")
+            self.settings = self.settings.model_copy(update={"table": (entry,)})
         if self.format == ROW:
             self.database.truncate_weight = 0
         self.checker = Checker(self.broker, self.database, self.settings)
@@ -175,7 +194,7 @@ class World:
         self._fault_chance = rng.choice([0.005, 0.02, 0.06])
         self.registry: SimRegistry | None = None
         share = WITH_REGISTRY if type(self) is World else self.has_registry
-        if not has_stranger and not self.format and Random(f"registry {seed}").random() < share:
+        if not (has_stranger or self.format or self.shares_topic) and Random(f"registry {seed}").random() < share:
             self.registry = SimRegistry(self, Random(f"outages {seed}"))
         self._is_calm = not self._faults and not has_stranger and self.registry is None
         if self._is_calm:
@@ -354,7 +373,9 @@ class World:
         rng, broker = self.rng, self.broker
         rows = {placed.topic for transaction in broker.committed for placed in transaction.records}
         # The topic of a table that has another name now is nobody's, and may go.
-        tables = sorted(rows & {f"p.{table.schema}.{table.name}" for table in self.database.published()})
+        names = self.settings.topic_names()
+        places = {names.topic(table.schema, table.name) for table in self.database.published()}
+        tables = sorted(rows & set(map(kafka_topic, places)))
         # While parked events are replayed, they may be on the tables' own topics before their loss is noticed.
         last = self.checker.last
         is_parked = last is not None and last.parked and not (last.deferred or any(p.is_replaying for p in last.parked))
@@ -381,7 +402,8 @@ class World:
             topic = rng.choice(tables if what == "topic" else own)
             is_cut = self._lose(topic) == "cut"
             if makes_good:
-                self.checker.lost(topic)
+                for place in sorted(each for each in places if kafka_topic(each) == topic):
+                    self.checker.lost(place)
         self.note(f"Kafka is another: {what}")
         if makes_good:
             left, faults = rng.choice([0, 5, 30]), rng.choice([0, 3])
