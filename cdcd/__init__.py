@@ -7,7 +7,7 @@ The flow runs one way. Each package is a stage of it::
     transaction  messages -> changes of committed transactions
     avro         changes -> Avro keys and events, with their schemas
     debezium     changes -> Debezium's keys and events in JSON or Avro
-    json_events  Avro keys and events -> JSON
+    json_events  the JSON of the keys and events of avro
     outbox       rows and messages that are events of their own -> records
     progress     the LSN that may be acknowledged, and the records on the progress topic
     snapshot     tables as of one LSN -> rows

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from cdcd.avro.codecs.lookup import TypeOptions
+from cdcd.avro.envelope_form import EnvelopeForm
 from cdcd.avro.event_encoder import EventEncoder
 from cdcd.avro.schema_store import SchemaStore, SchemaStores
 from cdcd.transaction.event_format import EventFormat
@@ -36,12 +37,18 @@ class AvroFormat(EventFormat):
         self._stores = SchemaStores(on_schema, registry, parked)
         self._stream: EventEncoder | None = None
 
-    def stream_encoder(self, records: RecordConsumer) -> EventEncoder:
-        self._stream = EventEncoder(records, self._stores.of_stream(records), self._types)
+    def stream_encoder(
+        self, records: RecordConsumer, schemas: SchemaStore | None = None, form: EnvelopeForm | None = None
+    ) -> EventEncoder:
+        """`schemas`, `form`: of another form than Avro, as EventEncoder has them."""
+        self._stream = EventEncoder(records, schemas or self._stores.of_stream(records), self._types, form)
         return self._stream
 
-    def snapshot_encoder(self, records: RecordConsumer) -> EventEncoder:
-        return EventEncoder(records, self._stores.of_snapshots(records), self._types)
+    def snapshot_encoder(
+        self, records: RecordConsumer, schemas: SchemaStore | None = None, form: EnvelopeForm | None = None
+    ) -> EventEncoder:
+        """As `stream_encoder`."""
+        return EventEncoder(records, schemas or self._stores.of_snapshots(records), self._types, form)
 
     def _position(self) -> int:
         """The commit LSN of the current transaction; 0 before the first."""

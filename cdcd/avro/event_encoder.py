@@ -1,13 +1,13 @@
-"""Encodes changes as Avro records: reads PostgreSQL's tuples in place in the frame, and writes keys and events.
+"""Encodes changes as Avro or JSON: reads PostgreSQL's tuples in place in the frame, and writes keys and events.
 
 Before: `transaction` gives changes in commit order, `snapshot.copy_format` the rows of a snapshot.
 After: a RecordConsumer (`sink.batches`) takes the records.
 Source: Apache Avro specification, "Binary Encoding"; PostgreSQL, "Logical Replication Message Formats", TupleData.
 
-An event's fields are written in the order of `envelope_fields`.
+An event's fields are written in the order of `envelope_fields`. What is not a row, `envelope_form` has.
 
-Hot path. The budget for a row of 12 columns, compiled, is 0.6 us; the codecs take two thirds of it. A row costs two
-Python objects: the key and the value. Unchanged and unrepresentable columns are rare, and may cost more.
+Hot path. The budget for a row of 12 columns, compiled, is 0.6 us in Avro; the codecs take two thirds of it. A row
+costs two Python objects: the key and the value. Unchanged and unrepresentable columns are rare, and may cost more.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from __future__ import annotations
 from typing import Final, final
 
 from librt.strings import BytesWriter, read_i32_be
-from mypy_extensions import i64, u8
+from mypy_extensions import i64
 
 from cdcd.avro.codecs.base import Codec
 from cdcd.avro.codecs.lookup import TypeOptions, codecs_for
-from cdcd.avro.codecs.varint import write_long
-from cdcd.avro.envelope_writer import table_bytes, transaction_bytes, write_losses, write_rest_of_truncate
+from cdcd.avro.envelope_form import EnvelopeForm
+from cdcd.avro.envelope_writer import AvroEnvelope
 from cdcd.avro.key_encoder import KeyEncoder, KeyField, first_field, text_of, write_value
-from cdcd.avro.schema import envelope_schema, key_schema
+from cdcd.avro.schema import envelope_schema, key_schema, other_fields
 from cdcd.avro.schema_store import SchemaStore
 from cdcd.pgoutput.encoder import encode_tuple
 from cdcd.pgoutput.messages import KEY, OLD
@@ -42,26 +42,26 @@ READ: Final = 0x72
 _KEPT_BYTES: Final = 1_048_576
 """The largest buffer that is kept for the next event: a BytesWriter never gives memory back."""
 
-_IDENTITY_NONE: Final = b"\x08none"
-_IDENTITY_KEY: Final = b"\x06key"
-_IDENTITY_FULL: Final = b"\x08full"
-
 
 @final
 class EventEncoder(ChangeConsumer):
     """Encodes the changes of all relations. They share the open transaction and the buffers."""
 
-    def __init__(self, records: RecordConsumer, schemas: SchemaStore, options: TypeOptions) -> None:
-        """`schemas` must send to the same `records`, so that a schema comes before its first event."""
+    def __init__(
+        self, records: RecordConsumer, schemas: SchemaStore, options: TypeOptions, form: EnvelopeForm | None = None
+    ) -> None:
+        """`schemas` must send to the same `records`, so that a schema comes before its first event.
+
+        `form`: the caller must not use it for another encoder. None: Avro.
+        """
         self.records = records
+        self.form = AvroEnvelope() if form is None else form
         self.schemas = schemas
         self._options = options
         self.value = BytesWriter()
         self.key = BytesWriter()
         self.commit_lsn: i64 = 0
         self.seq: i64 = 0
-        self.transaction_tail = b""
-        """The last fields of the envelope's `source`, which are the same for the whole transaction."""
         self._xid: i64 = 0
         self._commit_ts: i64 = 0
         self._messages: RowEncoder | None = None
@@ -74,16 +74,16 @@ class EventEncoder(ChangeConsumer):
         self.seq = 0
         self._xid = xid
         self._commit_ts = commit_ts
-        self.transaction_tail = transaction_bytes(xid, commit_ts, "")
+        self.form.begin(commit_lsn, commit_ts, xid, "")
         self.records.begin(commit_lsn, commit_ts)
 
     def begin_snapshot(self, commit_lsn: i64, taken_us: i64) -> None:
         self.commit_lsn = commit_lsn
         self._commit_ts = taken_us
-        self.transaction_tail = transaction_bytes(self._xid, taken_us, "")
+        self.form.begin(commit_lsn, taken_us, self._xid, "")
 
     def origin(self, name: str, lsn: i64 = 0) -> None:
-        self.transaction_tail = transaction_bytes(self._xid, self._commit_ts, name)
+        self.form.begin(self.commit_lsn, self._commit_ts, self._xid, name)
 
     def message(self, prefix: str, content: bytes, transactional: bool, lsn: i64) -> None:
         if self._messages is None:
@@ -107,12 +107,19 @@ class RowEncoder(RelationChanges):
         self._relation = relation
         self._codecs = codecs
         self._checks = TupleChecks(relation)
-        self._first = first_field(relation, codecs)
-        self._key = KeyEncoder(encoder.key, relation, self._first)
+        self._form = encoder.form
+        self._is_json = encoder.form.is_json
+        self._first = first_field(relation, codecs, encoder.form)
+        others = other_fields(relation, codecs)
+        self._key = KeyEncoder(encoder.key, relation, self._first, encoder.form, others)
+        self._row_end = b"}" if codecs else b"{}"
+        """What ends a row in JSON."""
         self._table: i64 = 0
         self._value_header = b""
         self._truncate_header = b""
-        self._named = table_bytes(relation.schema, relation.name) if relation.shares_topic else b""
+        self._named = b""
+        if relation.shares_topic:
+            self._named = encoder.form.table_in_source(relation.schema, relation.name)
         """The table, where other tables share its topic; else nothing."""
         self._unchanged: list[str] = []
         self._unrepresentable: list[tuple[str, str, str]] = []
@@ -129,7 +136,7 @@ class RowEncoder(RelationChanges):
         if schema:
             self._encoder.records.set_key(schema, name, relation.key, relation.oid, relation.added)
         if key_text:
-            self._key.header = schemas.header_for(schema, name, "key", key_text) + self._named
+            self._key.header = schemas.header_for(schema, name, "key", key_text) + self._key.table_piece
 
     def _announce_truncate(self) -> None:
         """Make the schema of truncates known: it differs from that of rows."""
@@ -168,7 +175,7 @@ class RowEncoder(RelationChanges):
             self._announce_truncate()
         encoder = self._encoder
         self._head(self._truncate_header, TRUNCATE, lsn)
-        write_rest_of_truncate(encoder.value, cascade, restart_identity)
+        self._form.write_rest_of_truncate(encoder.value, cascade, restart_identity)
         encoder.records.add_to_every_partition(self._table, TRUNCATE, encoder.value.getvalue())
 
     def message(self, row: bytes, lsn: i64) -> None:
@@ -180,9 +187,7 @@ class RowEncoder(RelationChanges):
             self._announce()
         out = self._encoder.value
         self._head(self._value_header, READ, lsn)
-        out.write(_IDENTITY_NONE)
-        out.append(0)
-        out.append(2)
+        out.write(self._form.only_after)
         self._key.begin()
         has_key = self._key.has_key
         size: i64 = len(row)
@@ -193,7 +198,7 @@ class RowEncoder(RelationChanges):
             length = i64(read_i32_be(row, at))
             at += 4
             if length < 0:
-                out.append(0)
+                self._write_null(field)
                 if field.in_key:
                     if not self._key.from_catalog:
                         raise self._key.missing(field)
@@ -203,7 +208,7 @@ class RowEncoder(RelationChanges):
                     raise self._checks.malformed_row(row, f"is cut off at {at}")
                 kind: i64 = kinds[field.index]
                 mark = len(out)
-                out.append(2)
+                self._begin_value(field)
                 if not write_value(field, kind, row, at, length, out):
                     self._write_unrepresentable(field, mark, "after", text_of(field, kind, row, at, length))
                 if field.in_key and has_key:
@@ -212,12 +217,14 @@ class RowEncoder(RelationChanges):
             field = field.next_field
         if at != size:
             raise self._checks.malformed_row(row, f"has {size - at} bytes after its last column")
+        if self._is_json:
+            out.write(self._row_end)
         self._finish(READ, self._key.finish() if has_key else None)
 
     # Events
 
     def _event(self, op: i64, frame: bytes, lsn: i64, old_kind: i64, old: i64, new: i64) -> None:
-        """Encode one event and pass it to the consumer.
+        """Encode one event, which has a row, and pass it to the consumer.
 
         `old` and `new` are offsets of checked tuples; 0: no tuple. `old_kind` (KEY, OLD, or 0) says which columns of
         the old tuple the event shows as `before`. Unchanged TOAST values that `new` lacks are always taken from `old`.
@@ -226,17 +233,14 @@ class RowEncoder(RelationChanges):
             self._announce()
         out = self._encoder.value
         self._head(self._value_header, op, lsn)
+        form = self._form
         if old_kind == 0:
-            out.write(_IDENTITY_NONE)
-            out.append(0)
+            out.write(form.only_after)
         else:
-            out.write(_IDENTITY_FULL if old_kind == OLD else _IDENTITY_KEY)
-            out.append(2)
+            out.write(form.full_before if old_kind == OLD else form.key_before)
             self._row(frame, old, 0, "before")
-        if new == 0:
-            out.append(0)
-        else:
-            out.append(2)
+            out.write(form.no_after if new == 0 else form.after)
+        if new != 0:
             self._row(frame, new, old, "after")
         key: bytes | None = None
         if self._key.has_key:
@@ -251,14 +255,7 @@ class RowEncoder(RelationChanges):
         out = encoder.value
         out.truncate(0)
         out.write(header)
-        out.append(2)
-        out.append(u8(op & 0xFF))
-        write_long(out, encoder.commit_lsn)
-        write_long(out, encoder.seq)
-        write_long(out, lsn)
-        out.write(encoder.transaction_tail)
-        if self._named:
-            out.write(self._named)
+        self._form.write_head(out, op, encoder.seq, lsn, self._named)
         encoder.seq += 1
 
     def _finish(self, op: i64, key: bytes | None) -> None:
@@ -266,12 +263,11 @@ class RowEncoder(RelationChanges):
         encoder = self._encoder
         out = encoder.value
         if self._unchanged or self._unrepresentable:
-            write_losses(out, self._unchanged, self._unrepresentable)
+            self._form.write_losses(out, self._unchanged, self._unrepresentable)
             self._unchanged = []
             self._unrepresentable = []
         else:
-            out.append(0)
-            out.append(0)
+            out.write(self._form.end)
         if len(out) > _KEPT_BYTES:
             encoder.value = BytesWriter()
             encoder.records.add_large(self._table, op, key, LargeValue(out))
@@ -283,39 +279,59 @@ class RowEncoder(RelationChanges):
     def _row(self, frame: bytes, at: i64, old: i64, image: str) -> None:
         """Append the row of the checked tuple at `at`. Values that PostgreSQL left out may be in the tuple at `old`."""
         out = self._encoder.value
+        is_json = self._is_json
         field = self._first
         at += 2
         while field is not None:
             kind: i64 = frame[at]
-            if kind == NULL:
-                out.append(0)
+            if kind == BINARY or kind == TEXT:
+                size = i64(read_i32_be(frame, at + 1))
+                at += 5
+                mark = len(out)
+                if is_json:
+                    out.write(field.piece)
+                else:
+                    out.append(2)
+                is_held = (
+                    field.writer.binary(frame, at, size, out)
+                    if kind == BINARY
+                    else field.writer.text(frame, at, size, out)
+                )
+                if not is_held:
+                    self._write_unrepresentable(field, mark, image, text_of(field, kind, frame, at, size))
+                at += size
+            elif kind == NULL:
+                if is_json:
+                    out.write(field.null)
+                else:
+                    out.append(0)
                 at += 1
-            elif kind == BINARY:
-                size = i64(read_i32_be(frame, at + 1))
-                at += 5
-                mark = len(out)
-                out.append(2)
-                if not field.codec.binary(frame, at, size, out):
-                    self._write_unrepresentable(field, mark, image, text_of(field, kind, frame, at, size))
-                at += size
-            elif kind == TEXT:
-                size = i64(read_i32_be(frame, at + 1))
-                at += 5
-                mark = len(out)
-                out.append(2)
-                if not field.codec.text(frame, at, size, out):
-                    self._write_unrepresentable(field, mark, image, text_of(field, kind, frame, at, size))
-                at += size
             else:
                 self._write_unchanged(frame, field, old, image)
                 at += 1
             field = field.next_field
+        if is_json:
+            out.write(self._row_end)
+
+    def _begin_value(self, field: KeyField) -> None:
+        """Append what is before a value."""
+        if self._is_json:
+            self._encoder.value.write(field.piece)
+        else:
+            self._encoder.value.append(2)
+
+    def _write_null(self, field: KeyField) -> None:
+        """Append what is instead of a value."""
+        if self._is_json:
+            self._encoder.value.write(field.null)
+        else:
+            self._encoder.value.append(0)
 
     def _write_unrepresentable(self, field: KeyField, mark: i64, image: str, text: str) -> None:
         """Replace the value that starts at `mark` by null, and note its text."""
         out = self._encoder.value
         out.truncate(mark)
-        out.append(0)
+        self._write_null(field)
         self._unrepresentable.append((image, field.name, text))
 
     def _write_unchanged(self, frame: bytes, field: KeyField, old: i64, image: str) -> None:
@@ -325,9 +341,9 @@ class RowEncoder(RelationChanges):
         if at != 0 and (frame[at] == BINARY or frame[at] == TEXT):
             size = i64(read_i32_be(frame, at + 1))
             mark = len(out)
-            out.append(2)
+            self._begin_value(field)
             if not write_value(field, frame[at], frame, at + 5, size, out):
                 self._write_unrepresentable(field, mark, image, text_of(field, frame[at], frame, at + 5, size))
             return
-        out.append(0)
+        self._write_null(field)
         self._unchanged.append(field.name)

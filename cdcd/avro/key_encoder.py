@@ -1,4 +1,4 @@
-"""Encodes the key of a table's events: an Avro record of the key columns.
+"""Encodes the key of a table's events: a record of the key columns, in Avro or JSON.
 
 Before: `event_encoder` knows the offsets of a row's values.
 After: `event_encoder` passes the bytes on as the key of the Kafka record.
@@ -17,7 +17,8 @@ from mypy_extensions import i64
 from cdcd.avro.avro_names import field_names
 from cdcd.avro.codecs.base import Codec
 from cdcd.avro.codecs.text_encoding import text_of_value
-from cdcd.avro.codecs.varint import write_long, write_text
+from cdcd.avro.envelope_form import EnvelopeForm
+from cdcd.avro.schema import OtherFields
 from cdcd.errors import BUG_HINT, CdcdError, DecodeError
 from cdcd.pgoutput.tuples import BINARY, NULL, TEXT, TOAST_UNCHANGED, column_at, column_size
 from cdcd.transaction.relations import IDENTITY_FULL, IDENTITY_NOTHING, ResolvedRelation
@@ -28,21 +29,33 @@ from cdcd.transaction.tuple_checks import PARTITION_HINT
 class KeyField:
     """One column of a relation, in a linked list: elements of a Python list would cost a type check each."""
 
-    def __init__(self, index: i64, name: str, codec: Codec, in_key: bool, next_field: KeyField | None) -> None:
+    def __init__(
+        self, index: i64, name: str, codec: Codec, form: EnvelopeForm, in_key: bool, next_field: KeyField | None
+    ) -> None:
         self.index: i64 = index
         self.name = name
+        """As the form has it."""
         self.codec = codec
+        self.writer = form.writer(codec)
+        self.piece = form.piece(name, index == 0)
+        """What is before the value in the row; empty in Avro, as all of these."""
+        self.null = self.piece + b"null"
+        """What is instead of piece and value."""
+        self.key_piece = b""
+        """What is before the value in the key."""
         self.in_key = in_key
         self.nullable_in_key = codec.is_fallible
         self.next_field = next_field
 
 
-def first_field(relation: ResolvedRelation, codecs: list[Codec]) -> KeyField | None:
+def first_field(relation: ResolvedRelation, codecs: list[Codec], form: EnvelopeForm) -> KeyField | None:
     """The first column of the relation; None if it has none. The others follow as `next_field`."""
     names = field_names([column.name for column in relation.columns])
     first: KeyField | None = None
     for index in range(len(codecs) - 1, -1, -1):
-        first = KeyField(index, names[index], codecs[index], relation.columns[index].in_key, first)
+        column = relation.columns[index]
+        name = form.name(column.name, names[index])
+        first = KeyField(index, name, codecs[index], form, column.in_key, first)
     return first
 
 
@@ -50,25 +63,40 @@ def first_field(relation: ResolvedRelation, codecs: list[Codec]) -> KeyField | N
 class KeyEncoder:
     """Encodes the keys of one relation in one version."""
 
-    def __init__(self, out: BytesWriter, relation: ResolvedRelation, first: KeyField | None) -> None:
-        """`first`: the relation's first column, as `first_field` gives it."""
+    def __init__(
+        self,
+        out: BytesWriter,
+        relation: ResolvedRelation,
+        first: KeyField | None,
+        form: EnvelopeForm,
+        others: OtherFields,
+    ) -> None:
+        """`first`: the relation's first column, as `first_field` gives it. `others`: the fields that are no columns."""
         self._out = out
+        self._form = form
+        self._is_json = form.is_json
         self._table = f"{relation.schema}.{relation.name}"
         self._first = first
         self._end: i64 = 0
         """The index after the key's last column; 0 without a key."""
-        self._fallible = False
         field = first
         while field is not None:
             if field.in_key:
+                field.key_piece = form.piece(field.name, self._end == 0 and not others.table)
                 self._end = field.index + 1
-                self._fallible = self._fallible or field.nullable_in_key
             field = field.next_field
         self.has_key = self._end != 0
         """Whether the events have a key."""
         self.from_catalog = relation.identity in (IDENTITY_FULL, IDENTITY_NOTHING)
         """The key's columns come from the catalog, not from the stream. So the server may send nulls in them."""
         self.header = b""
+        self.table_piece = b""
+        """What is behind the header, where other tables share the topic."""
+        if others.table:
+            self.table_piece = form.table_in_key(others.table, relation.schema, relation.name)
+        self._losses_field = others.losses
+        self._no_losses = form.key_end(others.losses, [])
+        self._has_end = bool(self._no_losses)
         self._problems: list[tuple[str, str]] = []
 
     def begin(self) -> None:
@@ -121,27 +149,29 @@ class KeyEncoder:
         """Append a column's value, BINARY or TEXT, of `size` bytes at `at`."""
         out = self._out
         mark = len(out)
-        if field.nullable_in_key:
+        if self._is_json:
+            out.write(field.key_piece)
+        elif field.nullable_in_key:
             out.append(2)
         if write_value(field, kind, frame, at, size, out):
             return
         if not field.nullable_in_key:
             raise DecodeError(f"a key of {self._table} has a value of {field.name} that Avro cannot hold", BUG_HINT)
         out.truncate(mark)
-        out.append(0)
+        if self._is_json:
+            out.write(field.key_piece + b"null")
+        else:
+            out.append(0)
         self._problems.append((field.name, text_of(field, kind, frame, at, size)))
 
     def finish(self) -> bytes:
         """End the key, and return its bytes."""
         out = self._out
-        if self._fallible:
-            if self._problems:
-                write_long(out, len(self._problems))
-                for name, text in self._problems:
-                    write_text(out, name)
-                    write_text(out, text)
-                self._problems = []
-            out.append(0)
+        if self._problems:
+            out.write(self._form.key_end(self._losses_field, self._problems))
+            self._problems = []
+        elif self._has_end:
+            out.write(self._no_losses)
         return out.getvalue()
 
     def is_unchanged(self, frame: bytes, old: i64, new: i64) -> bool:
@@ -167,8 +197,8 @@ class KeyEncoder:
 def write_value(field: KeyField, kind: i64, frame: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
     """Append the value, BINARY or TEXT, of `size` bytes at `at`; False if Avro cannot hold it."""
     if kind == BINARY:
-        return field.codec.binary(frame, at, size, out)
-    return field.codec.text(frame, at, size, out)
+        return field.writer.binary(frame, at, size, out)
+    return field.writer.text(frame, at, size, out)
 
 
 def text_of(field: KeyField, kind: i64, frame: bytes, at: i64, size: i64) -> str:

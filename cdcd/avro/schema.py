@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from cdcd.avro.avro_names import field_names, namespace
 from cdcd.avro.codecs.base import AvroType, Codec
@@ -67,20 +67,35 @@ def key_schema(relation: ResolvedRelation, codecs: list[Codec]) -> str:
     begins with the fields `__schema` and `__table`.
     """
     fields: Fields = []
-    names = field_names([column.name for column in relation.columns])
-    is_fallible = False
-    for column, name, codec in zip(relation.columns, names, codecs, strict=True):
-        if not column.in_key:
-            continue
+    for column, name, codec in _key_columns(relation, codecs):
         field = _nullable(name, codec.schema) if codec.is_fallible else _field(name, codec.schema)
-        is_fallible = is_fallible or codec.is_fallible
         fields.append(field | _postgres_properties(column, name))
-    columns = {str(field["name"]).lower() for field in fields}
-    if is_fallible:
-        fields.append(_field(_other_name("unrepresentable", columns), _avro_type(ListType(KEY_UNREPRESENTABLE), {})))
-    if relation.shares_topic:
-        fields = [_field(_other_name(f"__{each.name}", columns), _avro_type(each.type, {})) for each in TABLE] + fields
+    others = other_fields(relation, codecs)
+    if others.losses:
+        fields.append(_field(others.losses, _avro_type(ListType(KEY_UNREPRESENTABLE), {})))
+    if others.table:
+        fields = [_field(n, _avro_type(each.type, {})) for n, each in zip(others.table, TABLE, strict=True)] + fields
     return _json(relation, _record("Key", fields))
+
+
+class OtherFields(NamedTuple):
+    """The names of a key's fields that are no columns: no column of the key has them."""
+
+    losses: str
+    """Of the field `unrepresentable`; empty: Avro can hold every key."""
+    table: tuple[str, ...]
+    """Of those that name the table; empty: no other table shares the topic."""
+
+
+def other_fields(relation: ResolvedRelation, codecs: list[Codec]) -> OtherFields:
+    """The fields of the relation's key that are no columns."""
+    key = _key_columns(relation, codecs)
+    columns = {name.lower() for _, name, _ in key}
+    is_fallible = any(codec.is_fallible for _, _, codec in key)
+    return OtherFields(
+        _other_name("unrepresentable", columns) if is_fallible else "",
+        tuple([_other_name(f"__{each.name}", columns) for each in TABLE]) if relation.shares_topic else (),
+    )
 
 
 def _other_name(name: str, columns: Collection[str]) -> str:
@@ -88,6 +103,12 @@ def _other_name(name: str, columns: Collection[str]) -> str:
     while name in columns:
         name = f"_{name}"
     return name
+
+
+def _key_columns(relation: ResolvedRelation, codecs: list[Codec]) -> list[tuple[ResolvedColumn, str, Codec]]:
+    """The columns of the key, with their Avro names."""
+    names = field_names([column.name for column in relation.columns])
+    return [each for each in zip(relation.columns, names, codecs, strict=True) if each[0].in_key]
 
 
 def _fields(fields: Sequence[EnvelopeField], row: dict[str, object]) -> Fields:

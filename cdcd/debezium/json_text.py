@@ -12,12 +12,20 @@ import math
 from binascii import b2a_base64
 from typing import Final
 
-from librt.strings import BytesWriter, read_f32_be, read_i32_be, write_f32_be, write_i16_be, write_i32_be
+from librt.strings import (
+    BytesWriter,
+    read_f32_be,
+    read_i32_be,
+    read_i64_be,
+    write_f32_be,
+    write_i16_be,
+    write_i32_be,
+    write_i64_be,
+)
 from mypy_extensions import i16, i32, i64, u8
 
-from cdcd.avro.codecs.digits import count_digits, write_4_digits, write_last_digits
+from cdcd.avro.codecs.digits import write_4_digits, write_up_to_4_digits
 from cdcd.avro.codecs.floats import float4_text
-from cdcd.avro.codecs.varint import copy
 
 _QUOTE: Final = 34
 _BACKSLASH: Final = 92
@@ -39,43 +47,50 @@ def write_string(out: BytesWriter, data: bytes, at: i64, size: i64) -> None:
     """Append the UTF-8 text `data[at:at + size]` as a JSON string."""
     out.append(_QUOTE)
     end: i64 = at + size
-    while at < end:
-        run: i64 = _plain_size(data, at, end)
-        if run > 0:
-            copy(out, data, at, run)
-            at += run
-        stop: i64 = at + 4
-        while at < stop and at < end:
-            byte: i64 = i64(data[at])
-            if byte == _QUOTE or byte == _BACKSLASH:
-                write_i16_be(out, i16(_BACKSLASH << 8 | byte))
-                at += 1
-            elif byte < 32 or byte >= 0xF0:
-                at = _escape(out, data, at, end)
-            else:
-                out.append(u8(byte))
-                at += 1
+    while at + 8 <= end:
+        word: i64 = read_i64_be(data, at)
+        if _is_plain(word):
+            write_i64_be(out, word)
+            at += 8
+        else:
+            at = _write_characters(out, data, at, at + 8, end)
+    if at + 4 <= end:
+        half: i64 = i64(read_i32_be(data, at)) & 0xFFFF_FFFF
+        if _is_plain(half | 0x2020_2020 << 32):
+            write_i32_be(out, i32(half))
+            at += 4
+    _write_characters(out, data, at, end, end)
     out.append(_QUOTE)
 
 
-def _plain_size(data: bytes, at: i64, end: i64) -> i64:
-    """How many bytes from `at` on, in words of four, stand for themselves in a JSON string of Jackson's.
+def _is_plain(word: i64) -> bool:
+    """Whether eight bytes stand for themselves in a JSON string of Jackson's.
 
     Others are the controls, the quote, the backslash, and what begins a character beyond the BMP.
     """
-    start: i64 = at
-    while at + 4 <= end:
-        word: i64 = i64(read_i32_be(data, at)) & 0xFFFF_FFFF
-        low: i64 = word & 0x7F7F_7F7F
-        # Bit 7 of each byte: it is no control, no quote, no backslash; or it is not ASCII.
-        good: i64 = (low + 0x6060_6060 | word) & ((low ^ 0x2222_2222) + 0x7F7F_7F7F | word)
-        good &= (low ^ 0x5C5C_5C5C) + 0x7F7F_7F7F | word
-        if good & 0x8080_8080 != 0x8080_8080:
-            break
-        if word & word << 1 & word << 2 & word << 3 & 0x8080_8080 != 0:  # F0 or more
-            break
-        at += 4
-    return at - start
+    ones: i64 = 0x0101_0101_0101_0101  # times 0x7F it would be a Python object, if it were a constant
+    low: i64 = word & ones * 0x7F
+    # Bit 7 of each byte: it is no control, no quote, no backslash; or it is not ASCII.
+    good: i64 = (low + ones * 0x60 | word) & ((low ^ ones * 0x22) + ones * 0x7F | word)
+    good &= (low ^ ones * 0x5C) + ones * 0x7F | word
+    if good >> 7 & ones != ones:
+        return False
+    return word >> 7 & word >> 6 & word >> 5 & word >> 4 & ones == 0  # none is F0 or more
+
+
+def _write_characters(out: BytesWriter, data: bytes, at: i64, stop: i64, end: i64) -> i64:
+    """Append the characters that begin between `at` and `stop`; returns where the last one ends."""
+    while at < stop:
+        byte: i64 = i64(data[at])
+        if byte == _QUOTE or byte == _BACKSLASH:
+            write_i16_be(out, i16(_BACKSLASH << 8 | byte))
+            at += 1
+        elif byte < 32 or byte >= 0xF0:
+            at = _escape(out, data, at, end)
+        else:
+            out.append(u8(byte))
+            at += 1
+    return at
 
 
 def _escape(out: BytesWriter, data: bytes, at: i64, end: i64) -> i64:
@@ -124,11 +139,11 @@ def write_int(out: BytesWriter, n: i64) -> None:
 
 def _write_digits(out: BytesWriter, n: i64) -> None:
     if n < 10_000:
-        write_last_digits(out, n, count_digits(n))
+        write_up_to_4_digits(out, n)
         return
     if n < 100_000_000:
         high: i64 = n // 10_000
-        write_last_digits(out, high, count_digits(high))
+        write_up_to_4_digits(out, high)
         write_4_digits(out, n - high * 10_000)
         return
     top: i64 = n // 100_000_000

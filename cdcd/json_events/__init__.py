@@ -1,12 +1,12 @@
-"""cdcd's events as JSON: what the Avro form holds, translated record by record.
+"""cdcd's events as JSON: another form of the same envelope, and of the values that the Avro types hold.
 
-Before: `avro` makes keys and events, in both wire modes of the server to the same bytes.
-After: `sink.batches` takes their JSON.
+Before: the encoders of `avro` read changes, in both wire modes of the server.
+After: they write keys and events with these, to the same bytes in both modes.
 
 So every value has one JSON form, which its Avro type decides, and nothing is written here that Avro lacks.
 
 - `json_format`: makes the encoders, for the daemon.
-- `json_records`: stands between the encoders and the sink, and translates.
-- `forms`, `form_lookup`: the JSON of each Avro type. `connect_schemas`: Connect's schema of an Avro schema.
+- `envelope`: what is around the rows. `connect_schemas`: Connect's schema of an Avro schema.
+- `values`: from PostgreSQL's form of a value to JSON. `forms`, `form_lookup`: from Avro to JSON, for rare types.
 - `event_head`: reads the position of an event.
 """

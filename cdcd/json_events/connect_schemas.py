@@ -1,6 +1,6 @@
 """Connect's schema of an Avro schema, for the encoding "json-schema".
 
-Before: `form_lookup` builds the form of the same schema. After: `json_records` writes it before each key and event.
+Before: `form_lookup` builds the form of the same schema. After: `envelope` has it before each key and event.
 Source: apache/kafka `connect/json` (JsonConverter).
 
 What is a string in JSON (decimals, dates, times) is a string for Connect: its own types would be numbers.

@@ -1,119 +1,116 @@
-"""The form of an event: most of its envelope is the same in all events of a transaction.
+"""The form of events in JSON: the parts of an event that are no values of columns.
 
-Before: `form_lookup` has made the form of each field. After: `json_records` calls it once an event.
+Before: `avro.envelope_form` says what the parts are. After: `avro.event_encoder` writes them around values.
 Source: `avro.envelope_fields` has the order of the fields.
 
-Two stretches of the Avro bytes are kept with their JSON from one event to the next: from the beginning to `commit_lsn`,
-and from behind `lsn` to the row. Equal bytes have equal JSON. Hot path, compiled.
+Hot path, compiled.
 """
 
 from __future__ import annotations
 
 from typing import Final, final
 
-from librt.strings import BytesWriter, read_i64_be
-from mypy_extensions import i64
+from librt.strings import BytesWriter
+from mypy_extensions import i64, u8
 
-from cdcd.json_events.forms import AvroReader, Field, Form
+from cdcd.avro.codecs.base import Codec, Transcoder
+from cdcd.avro.envelope_form import EnvelopeForm
+from cdcd.avro.schema_store import SchemaStore
+from cdcd.debezium.event_schema import before_payload
+from cdcd.debezium.json_text import quoted, write_int
+from cdcd.json_events.connect_schemas import connect_schema
+from cdcd.json_events.forms import Timestamp
+from cdcd.json_events.values import writer_of
 
-_CLOSE: Final = 125
-_NOTHING_LOST: Final = b',"unchanged":[],"unrepresentable":[]}'
+_NONE: Final = b'},"identity":"none","before":null,"after":'
+_LSN: Final = b',"lsn":'
+_UNCHANGED: Final = b',"unchanged":['
+_UNREPRESENTABLE: Final = b'],"unrepresentable":['
+
+
+class JsonHeads(SchemaStore):
+    """What is before each key and event, instead of the name of its schema."""
+
+    def __init__(self, with_schemas: bool) -> None:
+        """`with_schemas`: Connect's schema is there."""
+        self._with_schemas = with_schemas
+
+    def header_for(self, schema: str, name: str, subject: str, text: str) -> bytes:
+        head = before_payload(connect_schema(text)) if self._with_schemas else b""
+        return head + b'{"op":"' if subject == "value" else head
 
 
 @final
-class Stretch:
-    """Bytes of Avro, and their JSON."""
+class JsonEnvelope(EnvelopeForm):
+    """JSON. An event begins as JsonHeads says."""
 
-    def __init__(self) -> None:
-        self._avro = b""
-        self._size: i64 = 0
-        self._json = b""
+    def __init__(self, with_schemas: bool) -> None:
+        """`with_schemas`: that of JsonHeads."""
+        self._brace = b"}}" if with_schemas else b"}"
+        super().__init__(
+            is_json=True,
+            only_after=_NONE,
+            full_before=b'},"identity":"full","before":',
+            key_before=b'},"identity":"key","before":',
+            after=b',"after":',
+            no_after=b',"after":null',
+            end=_UNCHANGED + _UNREPRESENTABLE + b"]" + self._brace,
+        )
+        self._commit_ts = Timestamp(with_zone=True)
+        self._source = b""
+        """From `op` to `seq`."""
+        self._tail = b""
+        """What follows on `lsn` in `source`, without its brace: the table may follow."""
 
-    def write(self, avro: AvroReader, out: BytesWriter) -> bool:
-        """Append the JSON if the next bytes are these; else False."""
-        data, own = avro.data, self._avro
-        at: i64 = avro.at
-        size: i64 = self._size
-        if size == 0 or at + size > len(data):
-            return False
-        done: i64 = 0
-        while done + 8 <= size:
-            if read_i64_be(data, at + done) != read_i64_be(own, done):
-                return False
-            done += 8
-        while done < size:
-            if data[at + done] != own[done]:
-                return False
-            done += 1
-        out.write(self._json)
-        avro.at = at + size
-        return True
+    def begin(self, commit_lsn: i64, commit_ts: i64, xid: i64, origin: str) -> None:
+        self._source = b'","source":{"commit_lsn":%d,"seq":' % int(commit_lsn)
+        out = BytesWriter()
+        out.write(b',"xid":%d,"commit_ts":' % int(xid))
+        self._commit_ts.write_micros(commit_ts, out)
+        out.write(b',"origin":' + (quoted(origin) if origin else b"null"))
+        self._tail = out.getvalue()
 
-    def take(self, data: bytes, begin: i64, end: i64, json: bytes) -> None:
-        """Take `data[begin:end]`, whose JSON this is."""
-        self._avro = data[begin:end]
-        self._size = end - begin
-        self._json = json
+    def write_head(self, out: BytesWriter, op: i64, seq: i64, lsn: i64, table: bytes) -> None:
+        out.append(u8(op & 0xFF))
+        out.write(self._source)
+        write_int(out, seq)
+        out.write(_LSN)
+        write_int(out, lsn)
+        out.write(self._tail)
+        if table:
+            out.write(table)
 
+    def write_losses(self, out: BytesWriter, unchanged: list[str], unrepresentable: list[tuple[str, str, str]]) -> None:
+        out.write(_UNCHANGED + b",".join([quoted(column) for column in unchanged]) + _UNREPRESENTABLE)
+        texts = [
+            b'{"image":%s,"column":%s,"text":%s}' % (quoted(image), quoted(column), quoted(text))
+            for image, column, text in unrepresentable
+        ]
+        out.write(b",".join(texts) + b"]" + self._brace)
 
-class Envelope(Form):
-    """An event -> object."""
+    def write_rest_of_truncate(self, out: BytesWriter, cascade: bool, restart_identity: bool) -> None:
+        out.write(_NONE + b"null" + _UNCHANGED + _UNREPRESENTABLE)
+        flags = b"true" if cascade else b"false", b"true" if restart_identity else b"false"
+        out.write(b'],"truncate":{"cascade":%s,"restart_identity":%s}' % flags + self._brace)
 
-    def __init__(self, fields: list[Field], source: list[Field]) -> None:
-        """`fields`: of the envelope. `source`: of its field `source`. Each in its order."""
-        self._op, self._source, self._identity, self._before, self._after, self._unchanged, self._lost = fields[:7]
-        self._commit_lsn, self._seq, self._lsn, self._xid = source[:4]
-        self._truncate = fields[7] if len(fields) > 7 else None
-        self._head = Stretch()
-        self._tail = Stretch()
-        self._is_row_next = False
-        """The tail ends where the row `after` begins, and there is no row `before`."""
+    def key_end(self, field: str, losses: list[tuple[str, str]]) -> bytes:
+        if not field:
+            return self._brace
+        texts = [b'{"column":%s,"text":%s}' % (quoted(column), quoted(text)) for column, text in losses]
+        return b"," + quoted(field) + b":[" + b",".join(texts) + b"]" + self._brace
 
-    def write(self, avro: AvroReader, out: BytesWriter) -> None:
-        if not self._head.write(avro, out):
-            self._write_head(avro, out)
-        self._seq.write(avro, out)
-        self._lsn.write(avro, out)
-        if not self._tail.write(avro, out):
-            self._write_tail(avro, out)
-        if self._is_row_next:
-            self._after.form.write(avro, out)
-        else:
-            self._before.write(avro, out)
-            self._after.write(avro, out)
-        at: i64 = avro.at
-        if self._truncate is None and avro.data[at] == 0 and avro.data[at + 1] == 0:
-            avro.at = at + 2
-            out.write(_NOTHING_LOST)
-            return
-        self._unchanged.write(avro, out)
-        self._lost.write(avro, out)
-        if self._truncate is not None:
-            self._truncate.write(avro, out)
-        out.append(_CLOSE)
+    def table_in_source(self, schema: str, table: str) -> bytes:
+        return b',"schema":' + quoted(schema) + b',"table":' + quoted(table)
 
-    def _write_head(self, avro: AvroReader, out: BytesWriter) -> None:
-        begin: i64 = avro.at
-        json = BytesWriter()
-        self._op.write(avro, json)
-        json.write(self._source.piece)
-        self._commit_lsn.write(avro, json)
-        self._head.take(avro.data, begin, avro.at, json.getvalue())
-        out.write(json.getvalue())
+    def table_in_key(self, names: tuple[str, ...], schema: str, table: str) -> bytes:
+        fields = zip(names, (schema, table), strict=True)
+        return b"{" + b",".join([quoted(name) + b":" + quoted(value) for name, value in fields])
 
-    def _write_tail(self, avro: AvroReader, out: BytesWriter) -> None:
-        begin: i64 = avro.at
-        json = BytesWriter()
-        field: Field | None = self._xid
-        while field is not None:  # the last fields of `source`
-            field.write(avro, json)
-            field = field.next_field
-        json.append(_CLOSE)
-        self._identity.write(avro, json)
-        at: i64 = avro.at
-        self._is_row_next = avro.data[at] == 0 and avro.data[at + 1] != 0
-        if self._is_row_next:
-            avro.at = at + 2
-            json.write(self._before.piece + b"null" + self._after.piece)
-        self._tail.take(avro.data, begin, avro.at, json.getvalue())
-        out.write(json.getvalue())
+    def writer(self, codec: Codec) -> Transcoder:
+        return writer_of(codec)
+
+    def name(self, column: str, avro_name: str) -> str:
+        return column
+
+    def piece(self, name: str, is_first: bool) -> bytes:
+        return (b"{" if is_first else b",") + quoted(name) + b":"

@@ -1,19 +1,16 @@
-"""Builds the JSON form of an Avro schema.
+"""Builds the JSON form of an Avro type.
 
-Before: `avro.schema` has made the schema's text. After: `json_records` has the form of each schema.
+Before: a codec of `avro.codecs` says its type. After: `values` has the form of each column.
 
 The fields of JSON have PostgreSQL's names, which JSON can hold as they are.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any, Final
 
 from cdcd.avro.avro_names import postgres_name
-from cdcd.avro.envelope_fields import SOURCE, UNREPRESENTABLE
-from cdcd.json_events.envelope import Envelope
 from cdcd.json_events.forms import (
     Array,
     Ascii,
@@ -26,7 +23,6 @@ from cdcd.json_events.forms import (
     Form,
     Int,
     Map,
-    Name,
     Nullable,
     Record,
     Text,
@@ -42,9 +38,9 @@ _SIMPLE: Final[dict[str, Callable[[], Form]]] = {
 """By Avro's logical type where there is one, else by Avro's type."""
 
 
-def form_of(schema: str) -> Form:
-    """The form of the schema of this text, of a key or an event of cdcd."""
-    return _form(json.loads(schema), {})
+def form_of(avro: Any) -> Form:
+    """The form of a type, as Python values for JSON have it."""
+    return _form(avro, {})
 
 
 def _form(avro: Any, defined: dict[str, Form]) -> Form:
@@ -70,16 +66,5 @@ def _record(avro: Any, defined: dict[str, Form]) -> Form:
     made = Record()
     defined[avro["name"]] = made
     for field in avro["fields"]:
-        form = _form(field["type"], defined)
-        if is_name(avro["name"], field["name"]):
-            form = Array(Name()) if isinstance(form, Array) else Name()
-        made.add(postgres_name(field["name"]), form)
-    source = defined.get(SOURCE.name)
-    if avro["name"] == "Envelope" and isinstance(source, Record):
-        return Envelope(made.fields, source.fields)
+        made.add(postgres_name(field["name"]), _form(field["type"], defined))
     return made
-
-
-def is_name(record: str, field: str) -> bool:
-    """Whether a field of the envelope, or of a key, has names of columns."""
-    return (record, field) in (("Envelope", "unchanged"), (UNREPRESENTABLE.name, "column"))

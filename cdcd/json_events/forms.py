@@ -1,6 +1,6 @@
 """Avro -> JSON: a form for each Avro type, which reads a value's Avro bytes and appends its JSON.
 
-Before: `form_lookup` builds the form of a schema. After: `json_records` calls it once a key and once an event.
+Before: `form_lookup` builds the form of a schema. After: `values` calls it once a value.
 Source: Apache Avro specification, "Binary Encoding"; RFC 8259; RFC 4648, section 4 (base64); ISO 8601.
 
 The Avro bytes are cdcd's own, so they fit the schema. Hot path, compiled: no Python object is made for a value.
@@ -13,9 +13,8 @@ from typing import Final, final
 from librt.strings import BytesWriter, read_f32_le, read_f64_le, write_i16_be, write_i64_be
 from mypy_extensions import i16, i64, u8
 
-from cdcd.avro.avro_names import postgres_name
 from cdcd.avro.codecs.calendar import DAY_MIN, MICROS_PER_DAY, MICROS_PER_SECOND
-from cdcd.avro.codecs.digits import power_of_ten, write_4_digits, write_last_digits
+from cdcd.avro.codecs.digits import ascii_of_2, power_of_ten, write_4_digits, write_last_digits
 from cdcd.avro.codecs.varint import copy
 from cdcd.debezium.json_text import quoted, write_base64, write_double, write_float, write_int, write_string
 from cdcd.debezium.values.temporal import write_iso_date
@@ -123,15 +122,6 @@ class Ascii(Form):
         out.append(_QUOTE)
 
 
-class Name(Form):
-    """string, a column's name in Avro -> string, its name in PostgreSQL."""
-
-    def write(self, avro: AvroReader, out: BytesWriter) -> None:
-        size: i64 = avro.long()
-        at: i64 = avro.skip(size)
-        out.write(quoted(postgres_name(avro.data[at : at + size].decode())))
-
-
 class Bytes(Form):
     """bytes -> string of base64."""
 
@@ -151,8 +141,8 @@ class Decimal(Form):
         size: i64 = avro.long()
         at: i64 = avro.skip(size)
         data = avro.data
-        if size > _UNSCALED_BYTES or self.scale > _SHORT_SCALE_MAX:
-            self._write_wide(int.from_bytes(data[at : at + size], "big", signed=True), out)
+        if size > _UNSCALED_BYTES:
+            self.write_wide(int.from_bytes(data[at : at + size], "big", signed=True), out)
             return
         n: i64 = i64(data[at])
         if n >= 0x80:
@@ -162,6 +152,13 @@ class Decimal(Form):
         while at < end:
             n = n << 8 | i64(data[at])
             at += 1
+        self.write_short(n, out)
+
+    def write_short(self, n: i64, out: BytesWriter) -> None:
+        """Append the number whose unscaled value is `n`, of 18 digits at most."""
+        if self.scale > _SHORT_SCALE_MAX:
+            self.write_wide(int(n), out)
+            return
         out.append(_QUOTE)
         if n < 0:
             out.append(_MINUS)
@@ -173,7 +170,8 @@ class Decimal(Form):
             _write_digits(out, n - whole * self.power, self.scale)
         out.append(_QUOTE)
 
-    def _write_wide(self, unscaled: int, out: BytesWriter) -> None:
+    def write_wide(self, unscaled: int, out: BytesWriter) -> None:
+        """The same for any number."""
         digits = str(abs(unscaled)).rjust(int(self.scale) + 1, "0")
         at = len(digits) - int(self.scale)
         fraction = "." + digits[at:] if self.scale > 0 else ""
@@ -184,19 +182,14 @@ class Date(Form):
     """date -> string, YYYY-MM-DD."""
 
     def write(self, avro: AvroReader, out: BytesWriter) -> None:
-        out.append(_QUOTE)
-        write_iso_date(out, avro.long())
-        out.append(_QUOTE)
+        write_date(avro.long(), out)
 
 
 class Time(Form):
     """time-micros -> string, HH:MM:SS.ffffff."""
 
     def write(self, avro: AvroReader, out: BytesWriter) -> None:
-        micros: i64 = avro.long()
-        out.append(_QUOTE)
-        _write_time(out, micros)
-        out.append(_QUOTE)
+        write_time(avro.long(), out)
 
 
 class Timestamp(Form):
@@ -211,7 +204,10 @@ class Timestamp(Form):
         self._head = b""
 
     def write(self, avro: AvroReader, out: BytesWriter) -> None:
-        micros: i64 = avro.long()
+        self.write_micros(avro.long(), out)
+
+    def write_micros(self, micros: i64, out: BytesWriter) -> None:
+        """Append the point in time, given as Avro counts it."""
         day: i64 = micros // MICROS_PER_DAY
         if day != self._day:
             head = BytesWriter()
@@ -310,16 +306,6 @@ class Record(Form):
         self._first: Field | None = None
         self._last: Field | None = None
 
-    @property
-    def fields(self) -> list[Field]:
-        """The fields, in their order."""
-        found = []
-        field = self._first
-        while field is not None:
-            found.append(field)
-            field = field.next_field
-        return found
-
     def add(self, name: str, form: Form) -> None:
         """Add the next field, by its name in JSON."""
         field = Field((b"{" if self._first is None else b",") + quoted(name) + b":", form)
@@ -339,18 +325,18 @@ class Record(Form):
         out.append(_CLOSE)
 
 
-class WithSchema(Form):
-    """A value behind its schema, as Connect wants it."""
+def write_date(days: i64, out: BytesWriter) -> None:
+    """Append the JSON of a date, given in days since 1970-01-01."""
+    out.append(_QUOTE)
+    write_iso_date(out, days)
+    out.append(_QUOTE)
 
-    def __init__(self, head: bytes, payload: Form) -> None:
-        """`head`: all that stands before the payload."""
-        self.head = head
-        self.payload = payload
 
-    def write(self, avro: AvroReader, out: BytesWriter) -> None:
-        out.write(self.head)
-        self.payload.write(avro, out)
-        out.append(_CLOSE)
+def write_time(micros: i64, out: BytesWriter) -> None:
+    """Append the JSON of a time of day, given in microseconds."""
+    out.append(_QUOTE)
+    _write_time(out, micros)
+    out.append(_QUOTE)
 
 
 def _write_time(out: BytesWriter, micros: i64) -> None:
@@ -358,18 +344,13 @@ def _write_time(out: BytesWriter, micros: i64) -> None:
     seconds: i64 = micros // MICROS_PER_SECOND
     minutes: i64 = seconds // 60
     hours: i64 = minutes // 60
-    word: i64 = _ascii_of_2(hours) << 48 | _COLON << 40 | _ascii_of_2(minutes - hours * 60) << 24 | _COLON << 16
-    write_i64_be(out, word | _ascii_of_2(seconds - minutes * 60))
+    word: i64 = ascii_of_2(hours) << 48 | _COLON << 40 | ascii_of_2(minutes - hours * 60) << 24 | _COLON << 16
+    write_i64_be(out, word | ascii_of_2(seconds - minutes * 60))
     fraction: i64 = micros - seconds * MICROS_PER_SECOND
     first: i64 = fraction // 10_000
     write_i16_be(out, i16(_POINT << 8 | 48 + first // 10))
     out.append(u8(48 + first % 10))
     write_4_digits(out, fraction - first * 10_000)
-
-
-def _ascii_of_2(n: i64) -> i64:
-    tens: i64 = n // 10
-    return 0x3030 + (tens << 8) + n - tens * 10
 
 
 def _write_digits(out: BytesWriter, n: i64, count: i64) -> None:

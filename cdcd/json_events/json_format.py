@@ -1,12 +1,12 @@
 """Events of cdcd's own format as JSON.
 
-Before: the daemon has made the format of Avro. After: its encoders write through `json_records`.
+Before: the daemon has made the format of Avro. After: the same encoders write in the form of `envelope`.
 """
 
 from __future__ import annotations
 
 from cdcd.avro.avro_format import AvroFormat
-from cdcd.json_events.json_records import JsonRecords
+from cdcd.json_events.envelope import JsonEnvelope, JsonHeads
 from cdcd.transaction.change_consumer import ChangeConsumer
 from cdcd.transaction.event_format import EventFormat
 from cdcd.transaction.record_consumer import RecordConsumer
@@ -16,12 +16,12 @@ class JsonFormat(EventFormat):
     """Makes the encoders of JSON records."""
 
     def __init__(self, avro: AvroFormat, *, with_schemas: bool) -> None:
-        """`avro`: a format without a schema registry. `with_schemas`: that of JsonRecords."""
+        """`avro`: the format that knows the types. `with_schemas`: Connect's schema is before each key and value."""
         self._avro = avro
         self._with_schemas = with_schemas
 
     def stream_encoder(self, records: RecordConsumer) -> ChangeConsumer:
-        return self._avro.stream_encoder(JsonRecords(records, self._with_schemas))
+        return self._avro.stream_encoder(records, JsonHeads(self._with_schemas), JsonEnvelope(self._with_schemas))
 
     def snapshot_encoder(self, records: RecordConsumer) -> ChangeConsumer:
-        return self._avro.snapshot_encoder(JsonRecords(records, self._with_schemas))
+        return self._avro.snapshot_encoder(records, JsonHeads(self._with_schemas), JsonEnvelope(self._with_schemas))

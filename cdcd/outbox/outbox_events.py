@@ -20,6 +20,7 @@ from mypy_extensions import i64
 
 from cdcd.avro.codecs.lookup import TypeOptions, codecs_for
 from cdcd.avro.codecs.text_encoding import escaped
+from cdcd.avro.envelope_writer import AvroEnvelope
 from cdcd.avro.key_encoder import KeyField, first_field, text_of
 from cdcd.outbox.message_content import fields_of
 from cdcd.outbox.outbox_rules import OutboxRules
@@ -58,9 +59,8 @@ class OutboxConsumer(ChangeForwarder):
                 relation.schema, relation.name, ", ".join(missing),
             )  # fmt: skip
             return changes
-        return OutboxRows(
-            changes, self._events, rules, relation, first_field(relation, codecs_for(relation.types, self._options))
-        )
+        first = first_field(relation, codecs_for(relation.types, self._options), AvroEnvelope())
+        return OutboxRows(changes, self._events, rules, relation, first)
 
     def message(self, prefix: str, content: bytes, transactional: bool, lsn: i64) -> None:
         rules = self._rules

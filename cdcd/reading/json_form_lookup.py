@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from cdcd.avro.avro_names import postgres_name
-from cdcd.json_events.form_lookup import is_name
+from cdcd.avro.envelope_fields import UNREPRESENTABLE
 from cdcd.reading.json_forms import (
     Array,
     Boolean,
@@ -55,7 +55,7 @@ def form_of(avro: Any, defined: dict[str, Form], names: Mapping[str, str]) -> Fo
         defined[avro["name"]] = made
         for field in avro["fields"]:
             form = form_of(field["type"], defined, names)
-            if is_name(avro["name"], field["name"]):
+            if _is_name(avro["name"], field["name"]):
                 form = Array(Name(names)) if isinstance(form, Array) else Name(names)
             made.add(postgres_name(field["name"]), form)
         return made
@@ -67,3 +67,8 @@ def form_of(avro: Any, defined: dict[str, Form], names: Mapping[str, str]) -> Fo
     if kind == "decimal":
         return Decimal(int(avro["precision"]), int(avro["scale"]))
     return form_of(kind, defined, names)
+
+
+def _is_name(record: str, field: str) -> bool:
+    """Whether a field of the envelope, or of a key, has names of columns."""
+    return (record, field) in (("Envelope", "unchanged"), (UNREPRESENTABLE.name, "column"))

@@ -131,22 +131,11 @@ class TableBatch:
             part.ops.write(ops[at:end])
         return list(parts.values())
 
-    def copy_large(self, end: i64) -> tuple[i64, i64]:
-        """Put the large values into their messages, one after the other: each is there twice only meanwhile.
-
-        Returns how many bytes larger they are than was said: before the index `end`, and from there on.
-        """
-        before: i64 = 0
-        after: i64 = 0
+    def copy_large(self) -> None:
+        """Put the large values into their messages, one after the other: each is there twice only meanwhile."""
         while self.large:
             index, value = self.large.pop()
-            taken = value.take()
-            self.messages[index]["value"] = taken
-            if index < end:
-                before += len(taken) - value.size
-            else:
-                after += len(taken) - value.size
-        return before, after
+            self.messages[index]["value"] = value.take()
 
     def cut(self) -> TableBatch:
         """Move the last transaction's records out of this batch into a new one, and return the new one."""
@@ -488,9 +477,7 @@ class BatchBuilder(RecordConsumer):
             assert gathering is not None
             is_cut = divided and gathering.transaction == self._commit_lsn
             if gathering.large:
-                larger = gathering.copy_large(gathering.begins_at if is_cut else len(gathering.messages))
-                batch.bytes += larger[0]
-                following.bytes += larger[1]
+                gathering.copy_large()
             rest: TableBatch | None = None
             if is_cut:
                 rest = gathering.cut()

@@ -13,7 +13,7 @@ import gzip
 import io
 import json
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,11 @@ from cdcd.avro.event_encoder import EventEncoder
 from cdcd.avro.schema_store import FingerprintStore
 from cdcd.pgoutput.decoder import Decoder
 from cdcd.reading.decoder import plain
-from cdcd.sink.batches import BatchBuilder
+from cdcd.sink.batches import Batch, BatchBuilder
 from cdcd.source.pg_types import Attribute, PgType
 from cdcd.transaction.assembler import Assembler
+from cdcd.transaction.change_consumer import ChangeConsumer
+from cdcd.transaction.record_consumer import RecordConsumer
 from cdcd.transaction.relations import Relations
 from cdcd.transaction.spool import Spool
 from cdcd.transaction.spool_file import SpoolDirectory
@@ -134,38 +136,47 @@ class Replayed:
     """By fingerprint."""
 
 
-def replay(stream: Stream, answers: Answers, burst: int = 100) -> Replayed:
-    """Feed the frames to an assembler, `burst` at a time, and decode what it makes of them by fastavro."""
+def batches_of(
+    stream: Stream, answers: Answers, encoder: Callable[[RecordConsumer], ChangeConsumer], burst: int = 100
+) -> Iterator[Batch]:
+    """Feed the frames to an assembler, `burst` at a time; what comes out each time. `encoder` makes that of events."""
     batches = BatchBuilder(tombstones=False)
     with tempfile.TemporaryDirectory() as folder:
         assembler = Assembler(
             Decoder(streaming_parallel=stream.parallel),
             Relations(answers),
-            EventEncoder(batches, FingerprintStore(batches), TypeOptions()),
+            encoder(batches),
             Spool(SpoolDirectory(Path(folder) / "spool"), 1 << 14, 1 << 30),
         )
-        schemas: dict[str, Any] = {}
-        parsed: dict[str, Any] = {}
-        found: list[tuple[tuple[int, int], Event, list[dict[str, Any]], Any, Any, tuple[bytes | None, bytes]]] = []
         for at in range(0, len(stream.frames), burst):
             assembler.feed(stream.frames[at : at + burst])
             while assembler.is_busy:
                 assembler.proceed()
-            batch = batches.build()
-            for fingerprint, text in batch.schemas:
-                schemas[fingerprint] = json.loads(text)
-                parsed[fingerprint] = fastavro.parse_schema(json.loads(text))
-            for table in batch.tables:
-                for message in table.messages:
-                    key, value = _decoded(message.get("key"), parsed), _decoded(message["value"], parsed)
-                    source = value["source"]
-                    event = {"table": f"{table.schema}.{table.name}", "key": plain(key), "value": plain(value)}
-                    if not source["xid"]:  # a message outside of any transaction: its time is when it was sent
-                        event["value"]["source"]["commit_ts"] = None
-                    fields = schemas[(message["value"] or b"")[2:10].hex()]["fields"][3]["type"][1]["fields"]
-                    record = message.get("key"), message["value"] or b""
-                    found.append(((source["commit_lsn"], source["seq"]), event, fields, key, value, record))
+            yield batches.build()
         assert not assembler.in_transaction
+
+
+def replay(stream: Stream, answers: Answers, burst: int = 100) -> Replayed:
+    """What comes out of the stream in Avro, decoded by fastavro."""
+    schemas: dict[str, Any] = {}
+    parsed: dict[str, Any] = {}
+    found: list[tuple[tuple[int, int], Event, list[dict[str, Any]], Any, Any, tuple[bytes | None, bytes]]] = []
+    for batch in batches_of(
+        stream, answers, lambda records: EventEncoder(records, FingerprintStore(records), TypeOptions()), burst
+    ):
+        for fingerprint, text in batch.schemas:
+            schemas[fingerprint] = json.loads(text)
+            parsed[fingerprint] = fastavro.parse_schema(json.loads(text))
+        for table in batch.tables:
+            for message in table.messages:
+                key, value = _decoded(message.get("key"), parsed), _decoded(message["value"], parsed)
+                source = value["source"]
+                event = {"table": f"{table.schema}.{table.name}", "key": plain(key), "value": plain(value)}
+                if not source["xid"]:  # a message outside of any transaction: its time is when it was sent
+                    event["value"]["source"]["commit_ts"] = None
+                fields = schemas[(message["value"] or b"")[2:10].hex()]["fields"][3]["type"][1]["fields"]
+                record = message.get("key"), message["value"] or b""
+                found.append(((source["commit_lsn"], source["seq"]), event, fields, key, value, record))
     found.sort(key=lambda each: each[0])
     return Replayed(
         [event for _, event, _, _, _, _ in found],

@@ -11,25 +11,26 @@ from golden.recording import Recording, Stream
 from golden.test_golden import STREAMS
 from support import json_form
 
-from cdcd.json_events.json_records import JsonRecords
+from cdcd.avro.avro_format import AvroFormat
+from cdcd.json_events.json_format import JsonFormat
 from cdcd.reading.json_translator import JsonTranslator
-from cdcd.sink.batches import BatchBuilder
+from cdcd.sink.batches import Message
 
 
 @pytest.mark.parametrize(("made", "stream"), STREAMS)
 def test_the_events_in_json_are_those_in_avro(made: Recording, stream: Stream) -> None:
-    avro = recording.replay(stream, made.answers, 10_000)
-    batches = BatchBuilder(tombstones=False)
-    json_records = JsonRecords(batches)
-    for fingerprint, schema in avro.schemas.items():
-        json_records.add_schema(fingerprint, json.dumps(schema))
-    table = json_records.open_table("", "")
-    for key, value in avro.records:
-        json_records.add(table, value[11], key, value)
-    [found] = batches.build().tables
-    assert len(found.messages) == len(made.events)
+    avro = recording.replay(stream, made.answers)
+    events = JsonFormat(AvroFormat("decimal", "UTF8"), with_schemas=False)
+    messages = [
+        message
+        for batch in recording.batches_of(stream, made.answers, events.stream_encoder)
+        for table in batch.tables
+        for message in table.messages
+    ]
+    messages.sort(key=_position)
+    assert len(messages) == len(made.events)
     translators: dict[tuple[str | None, str], JsonTranslator] = {}
-    for number, message in enumerate(found.messages):
+    for number, message in enumerate(messages):
         key, value = avro.records[number]
         assert _loaded(message["value"]) == _wanted(avro.values[number], avro.schemas, value), f"event {number}"
         assert _loaded(message.get("key")) == _wanted(avro.keys[number], avro.schemas, key), f"key {number}"
@@ -48,6 +49,11 @@ def _translator(schemas: dict[str, Any], key: str | None, value: str) -> JsonTra
     made = JsonTranslator(of_key, schemas[value], texts.__setitem__, with_schemas=False)
     assert {each: json.loads(text) for each, text in texts.items()}.items() <= schemas.items()
     return made
+
+
+def _position(message: Message) -> tuple[int, int]:
+    source = json.loads(message["value"] or b"")["source"]
+    return source["commit_lsn"], source["seq"]
 
 
 def _wanted(value: Any, schemas: dict[str, Any], record: bytes | None) -> str:

@@ -1,6 +1,7 @@
 """Runs a codec on one value, and reads the Avro bytes back with fastavro, the oracle.
 
-So the bytes' JSON is checked for every value that is read back.
+So the bytes' JSON is checked for every value that is read back. And the JSON that is written straight from PostgreSQL's
+form is checked to be the same.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import fastavro
 from librt.strings import BytesWriter
 
 from cdcd.avro.codecs.base import Codec
+from cdcd.json_events.values import writer_of
 from support import json_form
 
 UNREPRESENTABLE = object()
@@ -23,9 +25,14 @@ def transcode(codec: Codec, mode: str, value: bytes) -> Any:
     out = BytesWriter()
     out.write(b"row")
     frame = b"0123456789" + value + b"9"
-    if not (codec.binary if mode == "binary" else codec.text)(frame, 10, len(value), out):
+    is_held = (codec.binary if mode == "binary" else codec.text)(frame, 10, len(value), out)
+    writer, shown = writer_of(codec), BytesWriter()
+    assert is_held == (writer.binary if mode == "binary" else writer.text)(frame, 10, len(value), shown)
+    if not is_held:
         return UNREPRESENTABLE
-    return out.getvalue()[3:]
+    avro = out.getvalue()[3:]
+    assert shown.getvalue() == json_form.translated(codec.schema, avro)
+    return avro
 
 
 def read_back(codec: Codec, avro: Any) -> Any:

@@ -9,7 +9,7 @@ Python objects.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from librt.strings import BytesWriter
 from mypy_extensions import i64
@@ -17,6 +17,9 @@ from mypy_extensions import i64
 from cdcd.errors import DecodeError
 
 AvroType: TypeAlias = "str | dict[str, object] | list[object]"
+
+NOT_HELD: Final = -0x3FFF_FFFF_FFFF_FFFE
+"""Instead of a number that a codec has read: Avro cannot hold the value. It is below all that Avro can hold."""
 
 
 class Transcoder:

@@ -15,7 +15,7 @@ from typing import Final
 from librt.strings import BytesWriter, read_i32_be, read_i64_be
 from mypy_extensions import i64
 
-from cdcd.avro.codecs.base import Codec
+from cdcd.avro.codecs.base import NOT_HELD, Codec
 from cdcd.avro.codecs.calendar import (
     DAY_MAX,
     DAY_MIN,
@@ -48,23 +48,27 @@ class Date(Codec):
         super().__init__({"type": "int", "logicalType": "date"}, is_fallible=True)
 
     def binary(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
-        if size != 4:
-            raise wrong_size("date", 4, size)
-        days: i64 = i64(read_i32_be(data, at)) + DAYS_1970_TO_2000
-        if days < DAY_MIN or days > DAY_MAX:
-            return False
-        write_long(out, days)
-        return True
+        return _write(self.days(data, at, size, True), out)
 
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
+        return _write(self.days(data, at, size, False), out)
+
+    def days(self, data: bytes, at: i64, size: i64, is_binary: bool) -> i64:
+        """The value as Avro counts it; NOT_HELD if it cannot."""
+        if is_binary:
+            if size != 4:
+                raise wrong_size("date", 4, size)
+            count: i64 = i64(read_i32_be(data, at)) + DAYS_1970_TO_2000
+            if count < DAY_MIN or count > DAY_MAX:
+                return NOT_HELD
+            return count
         if size != 10:
             _check_out_of_range(data, at, size, "date")
-            return False
+            return NOT_HELD
         days: i64 = read_date(data, at)
         if days == UNPARSED:
             raise wrong_text("date", "YYYY-MM-DD", size)
-        write_long(out, days)
-        return True
+        return days
 
     def render(self, data: bytes, at: i64, size: i64) -> str:
         if size != 4:
@@ -88,19 +92,24 @@ class Timestamp(Codec):
         self.with_zone = with_zone
 
     def binary(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
-        if size != 8:
-            raise wrong_size(self.type_name, 8, size)
-        micros: i64 = read_i64_be(data, at)
-        if micros < _MICROS_MIN - MICROS_1970_TO_2000 or micros > _MICROS_MAX - MICROS_1970_TO_2000:
-            return False
-        write_long(out, micros + MICROS_1970_TO_2000)
-        return True
+        return _write(self.micros(data, at, size, True), out)
 
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
+        return _write(self.micros(data, at, size, False), out)
+
+    def micros(self, data: bytes, at: i64, size: i64, is_binary: bool) -> i64:
+        """The value as Avro counts it; NOT_HELD if it cannot."""
+        if is_binary:
+            if size != 8:
+                raise wrong_size(self.type_name, 8, size)
+            count: i64 = read_i64_be(data, at)
+            if count < _MICROS_MIN - MICROS_1970_TO_2000 or count > _MICROS_MAX - MICROS_1970_TO_2000:
+                return NOT_HELD
+            return count + MICROS_1970_TO_2000
         # In a year of five digits or more, another byte stands here.
         if size < 19 or data[at + 10] != 32 or data[at + size - 1] == 67:
             _check_out_of_range(data, at, size, self.type_name)
-            return False
+            return NOT_HELD
         time_size: i64 = size - 11
         if self.with_zone:
             time_size -= 3
@@ -111,8 +120,7 @@ class Timestamp(Codec):
         micros: i64 = read_time(data, at + 11, time_size)
         if days == UNPARSED or micros == UNPARSED:
             raise wrong_text(self.type_name, "YYYY-MM-DD HH:MM:SS", size)
-        write_long(out, days * MICROS_PER_DAY + micros)
-        return True
+        return days * MICROS_PER_DAY + micros
 
     def render(self, data: bytes, at: i64, size: i64) -> str:
         if size != 8:
@@ -135,15 +143,27 @@ class Time(Codec):
         super().__init__({"type": "long", "logicalType": "time-micros"}, is_fallible=True)
 
     def binary(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
-        if size != 8:
-            raise wrong_size("time", 8, size)
-        return _write_time(read_i64_be(data, at), out)
+        return _write(self.micros(data, at, size, True), out)
 
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
-        micros: i64 = read_time(data, at, size)
-        if micros == UNPARSED:
-            raise wrong_text("time", "HH:MM:SS", size)
-        return _write_time(micros, out)
+        return _write(self.micros(data, at, size, False), out)
+
+    def micros(self, data: bytes, at: i64, size: i64, is_binary: bool) -> i64:
+        """The value as Avro counts it; NOT_HELD if it cannot."""
+        count: i64 = 0
+        if is_binary:
+            if size != 8:
+                raise wrong_size("time", 8, size)
+            count = read_i64_be(data, at)
+        else:
+            count = read_time(data, at, size)
+            if count == UNPARSED:
+                raise wrong_text("time", "HH:MM:SS", size)
+        if count < 0 or count > MICROS_PER_DAY:
+            raise malformed("time", f"0 to {MICROS_PER_DAY} microseconds", "more or fewer")
+        if count == MICROS_PER_DAY:
+            return NOT_HELD
+        return count
 
     def render(self, data: bytes, at: i64, size: i64) -> str:
         if size != 8:
@@ -178,12 +198,10 @@ class TimeTz(Codec):
         return time_text(read_i64_be(data, at)) + zone
 
 
-def _write_time(micros: i64, out: BytesWriter) -> bool:
-    if micros < 0 or micros > MICROS_PER_DAY:
-        raise malformed("time", f"0 to {MICROS_PER_DAY} microseconds", "more or fewer")
-    if micros == MICROS_PER_DAY:
+def _write(count: i64, out: BytesWriter) -> bool:
+    if count == NOT_HELD:
         return False
-    write_long(out, micros)
+    write_long(out, count)
     return True
 
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from librt.strings import BytesWriter, read_i64_be, write_i32_be
-from mypy_extensions import i32, i64, u8
+from librt.strings import BytesWriter, read_i64_be, write_i16_be, write_i32_be
+from mypy_extensions import i16, i32, i64, u8
 
 from cdcd.avro.codecs.errors import wrong_text
 
@@ -107,6 +107,20 @@ def write_4_digits(out: BytesWriter, n: i64) -> None:
     write_i32_be(out, i32(_ascii_of_4(n)))
 
 
+def write_up_to_4_digits(out: BytesWriter, n: i64) -> None:
+    """Append `n`, 0 to 9999, without zeros before it."""
+    if n < 10:
+        out.append(u8(48 + n))
+        return
+    word: i64 = _ascii_of_4(n)
+    if n >= 1000:
+        write_i32_be(out, i32(word))
+        return
+    if n >= 100:
+        out.append(u8(word >> 16 & 0xFF))
+    write_i16_be(out, i16(word & 0xFFFF))
+
+
 def write_first_digits(out: BytesWriter, n: i64, count: i64) -> None:
     """Append the first `count` of the four digits of `n`, 0 to 9999."""
     word: i64 = _ascii_of_4(n)
@@ -123,6 +137,12 @@ def write_last_digits(out: BytesWriter, n: i64, count: i64) -> None:
     while count > 0:
         count -= 1
         out.append(u8((word >> (count << 3)) & 0xFF))
+
+
+def ascii_of_2(n: i64) -> i64:
+    """The two digits of `n`, 0 to 99, as ASCII characters of one big-endian word."""
+    tens: i64 = n // 10
+    return 0x3030 + (tens << 8) + n - tens * 10
 
 
 def _ascii_of_4(n: i64) -> i64:

@@ -16,8 +16,8 @@ from typing import Final
 from librt.strings import BytesWriter, read_i16_be
 from mypy_extensions import i64, u8
 
-from cdcd.avro.codecs.base import Codec
-from cdcd.avro.codecs.digits import count_digits, power_of_ten, write_4_digits, write_first_digits, write_last_digits
+from cdcd.avro.codecs.base import NOT_HELD, Codec
+from cdcd.avro.codecs.digits import count_digits, power_of_ten, write_4_digits, write_first_digits, write_up_to_4_digits
 from cdcd.avro.codecs.errors import malformed, wrong_text
 from cdcd.avro.codecs.registry import TypeRegistry, TypeRequest
 from cdcd.avro.codecs.varint import write_bytes, write_long
@@ -32,6 +32,8 @@ _NAN: Final = 0xC000
 _INFINITY: Final = 0xD000
 _MINUS_INFINITY: Final = 0xF000
 _SAFE_DIGITS: Final = 18  # any number of 18 digits fits an i64
+WIDE: Final = -0x3FFF_FFFF_FFFF_FFFD
+"""Instead of an unscaled value of up to 18 digits: it may have more, see `Decimal.wide`."""
 
 
 def typmod_precision(typmod: int) -> int:
@@ -61,22 +63,40 @@ class Decimal(Codec):
         self.limit: i64 = 10 ** min(precision, _SAFE_DIGITS)
 
     def binary(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
+        return self._write(self.unscaled_binary(data, at, size), data, at, size, True, out)
+
+    def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
+        return self._write(self.unscaled_text(data, at, size), data, at, size, False, out)
+
+    def _write(self, n: i64, data: bytes, at: i64, size: i64, is_binary: bool, out: BytesWriter) -> bool:
+        """Append the unscaled value `n`, or what it stands for."""
+        if n == NOT_HELD:
+            return False
+        if n == WIDE:
+            wide = self.wide(data, at, size, is_binary)
+            if wide is None:
+                return False
+            _write_wide(out, wide)
+        else:
+            _write_unscaled(out, n)
+        return True
+
+    def unscaled_binary(self, data: bytes, at: i64, size: i64) -> i64:
+        """The unscaled value; NOT_HELD, or WIDE: it may have more than 18 digits."""
         count: i64 = _count(data, at, size)
         if count < 0:
-            return False
+            return NOT_HELD
         if count == 0:
-            out.append(2)
-            out.append(0)
-            return True
+            return 0
         weight: i64 = i64(read_i16_be(data, at + 2))
         digits: i64 = 4 * weight + count_digits(_digit(data, at, 0)) + self.scale  # of the unscaled value
         if digits > self.precision:
-            return False
+            return NOT_HELD
         if digits > _SAFE_DIGITS:
-            return self._write_wide_binary(data, at, count, out)
+            return WIDE
         exponent: i64 = 4 * (weight - count + 1) + self.scale  # of ten, for the last digit, in the unscaled integer
         if exponent < -3:
-            return False
+            return NOT_HELD
         n: i64 = 0
         last: i64 = 0
         checks: i64 = 0  # negative as soon as a digit is below 0 or above 9999
@@ -93,12 +113,12 @@ class Decimal(Codec):
         else:
             surplus: i64 = power_of_ten(-exponent)
             if last % surplus != 0:
-                return False
+                return NOT_HELD
             n = n * power_of_ten(4 + exponent) + last // surplus
-        _write_unscaled(out, -n if (i64(read_i16_be(data, at + 4)) & 0xFFFF) == _NEGATIVE else n)
-        return True
+        return -n if (i64(read_i16_be(data, at + 4)) & 0xFFFF) == _NEGATIVE else n
 
-    def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
+    def unscaled_text(self, data: bytes, at: i64, size: i64) -> i64:
+        """The same of the text form."""
         first: i64 = at
         end: i64 = at + size
         negative = size > 0 and data[at] == 45
@@ -106,7 +126,7 @@ class Decimal(Codec):
             at += 1
         if at >= end or data[at] == 73 or data[at] == 78:  # I, N
             _check_special(data, first, size)
-            return False
+            return NOT_HELD
         n: i64 = 0
         count: i64 = 0
         fraction: i64 = -1  # digits after the point; -1: no point yet
@@ -116,7 +136,7 @@ class Decimal(Codec):
                 n = n * 10 + d
                 count += 1
                 if count > _SAFE_DIGITS:
-                    return self._write_wide_text(data, first, size, out)
+                    return WIDE
                 if fraction >= 0:
                     fraction += 1
             elif d == -2 and fraction < 0:
@@ -129,24 +149,28 @@ class Decimal(Codec):
         if fraction == -1:
             fraction = 0
         if count + self.scale - fraction > _SAFE_DIGITS:
-            return self._write_wide_text(data, first, size, out)
+            return WIDE
         while fraction > self.scale:
             if n % 10 != 0:
-                return False
+                return NOT_HELD
             n = n // 10
             fraction -= 1
         n *= power_of_ten(self.scale - fraction)
         if self.precision <= _SAFE_DIGITS and n >= self.limit:
-            return False
-        _write_unscaled(out, -n if negative else n)
-        return True
+            return NOT_HELD
+        return -n if negative else n
+
+    def wide(self, data: bytes, at: i64, size: i64, is_binary: bool) -> int | None:
+        """The unscaled value of any size; None: Avro cannot hold it."""
+        return self._wide_binary(data, at) if is_binary else self._wide_text(data, at, size)
 
     def render(self, data: bytes, at: i64, size: i64) -> str:
         return numeric_text(data, at, size)
 
-    def _write_wide_binary(self, data: bytes, at: i64, count: i64, out: BytesWriter) -> bool:
+    def _wide_binary(self, data: bytes, at: i64) -> int | None:
+        count: i64 = i64(read_i16_be(data, at))
         _check_digits(data, at, count)
-        n = 0
+        n: int = 0
         i: i64 = 0
         while i < count:
             n = n * 10000 + int(_digit(data, at, i))
@@ -157,11 +181,10 @@ class Decimal(Codec):
         else:
             n, surplus = divmod(n, 10**-exponent)
             if surplus:
-                return False
-        _write_wide(out, -n if (i64(read_i16_be(data, at + 4)) & 0xFFFF) == _NEGATIVE else n)
-        return True
+                return None
+        return -n if (i64(read_i16_be(data, at + 4)) & 0xFFFF) == _NEGATIVE else n
 
-    def _write_wide_text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
+    def _wide_text(self, data: bytes, at: i64, size: i64) -> int | None:
         text = data[at : at + size]
         negative = text.startswith(b"-")
         whole, _, fraction = text[1 if negative else 0 :].partition(b".")
@@ -170,10 +193,9 @@ class Decimal(Codec):
         scale = int(self.scale)
         digits = (whole + fraction[:scale] + b"0" * (scale - len(fraction))).lstrip(b"0")
         if fraction[scale:].strip(b"0") or len(digits) > self.precision:
-            return False
+            return None
         n = int(digits or b"0")
-        _write_wide(out, -n if negative else n)
-        return True
+        return -n if negative else n
 
 
 class NumericText(Codec):
@@ -183,7 +205,7 @@ class NumericText(Codec):
         super().__init__("string")
 
     def binary(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
-        _write_numeric(data, at, size, out, True)
+        write_numeric(data, at, size, out, True)
         return True
 
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
@@ -197,7 +219,7 @@ class NumericText(Codec):
 def numeric_text(data: bytes, at: i64, size: i64) -> str:
     """PostgreSQL's text of the binary numeric at `data[at:at + size]`."""
     out = BytesWriter()
-    _write_numeric(data, at, size, out, False)
+    write_numeric(data, at, size, out, False)
     return out.getvalue().decode()
 
 
@@ -245,7 +267,7 @@ def _check_special(data: bytes, at: i64, size: i64) -> None:
         raise wrong_text("numeric", "a decimal number", size)
 
 
-def _write_numeric(data: bytes, at: i64, size: i64, out: BytesWriter, prefixed: bool) -> None:
+def write_numeric(data: bytes, at: i64, size: i64, out: BytesWriter, prefixed: bool) -> None:
     """Append PostgreSQL's text, as `get_str_from_var` writes it. `prefixed`: write its length as an Avro long first."""
     count: i64 = _count(data, at, size)
     weight: i64 = i64(read_i16_be(data, at + 2))
@@ -272,7 +294,7 @@ def _write_numeric(data: bytes, at: i64, size: i64, out: BytesWriter, prefixed: 
         write_long(out, length)
     if sign == _NEGATIVE:
         out.append(45)
-    write_last_digits(out, first, count_digits(first))
+    write_up_to_4_digits(out, first)
     i: i64 = 1
     while i <= weight:
         write_4_digits(out, _digit_or_zero(data, at, i, count))

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from librt.strings import BytesWriter, read_i32_be, read_i64_be
-from mypy_extensions import i64
+from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i16_be, write_i32_be
+from mypy_extensions import i16, i32, i64
 
 from cdcd.avro.codecs.base import Transcoder
 from cdcd.avro.codecs.calendar import (
@@ -26,7 +26,7 @@ from cdcd.avro.codecs.calendar import (
     read_time,
 )
 from cdcd.avro.codecs.datetimes import TimeTz
-from cdcd.avro.codecs.digits import read_digits, write_4_digits, write_last_digits
+from cdcd.avro.codecs.digits import ascii_of_2, read_digits, write_4_digits, write_last_digits
 from cdcd.avro.codecs.errors import malformed, wrong_size, wrong_text
 from cdcd.debezium.connect_schema import INT32, INT64, Schema
 from cdcd.debezium.json_text import quoted, write_int
@@ -443,10 +443,8 @@ def write_iso_date(out: BytesWriter, days: i64) -> None:
     else:
         sign, magnitude = (b"-", -int(year)) if year < 0 else (b"+", int(year))
         out.write(sign + b"%04d" % magnitude)
-    out.append(45)
-    write_last_digits(out, month, 2)
-    out.append(45)
-    write_last_digits(out, day, 2)
+    write_i32_be(out, i32(45 << 24 | ascii_of_2(month) << 8 | 45))
+    write_i16_be(out, i16(ascii_of_2(day)))
 
 
 def write_clock(out: BytesWriter, seconds: i64) -> None:

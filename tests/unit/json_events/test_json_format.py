@@ -119,6 +119,18 @@ def test_a_value_without_an_avro_form_is_text_in_the_event_and_in_the_key() -> N
     )
 
 
+def test_the_key_and_the_source_name_the_table_on_a_topic_that_others_share() -> None:
+    encoded = Encoded(column("__table"), column("id", INT4, in_key=True), column("d", DATE, in_key=True))
+    encoded.relation.shares_topic = True
+    encoded.changes = encoded.encoder.open_relation(encoded.relation)
+    encoded.insert(b"x", b"7", b"infinity")
+    [record] = encoded.records()
+    assert record["key"] == (
+        b'{"__schema":"s","__table":"t","id":7,"d":null,"unrepresentable":[{"column":"d","text":"infinity"}]}'
+    )
+    assert b'"origin":null,"schema":"s","table":"t"},"identity":"none"' in record["value"]
+
+
 def test_a_snapshot_and_a_message() -> None:
     encoded = Encoded(column("id", INT4, in_key=True))
     encoded.snapshots.begin_snapshot(199, 5)
