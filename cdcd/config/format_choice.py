@@ -51,11 +51,11 @@ def check_format(settings: Settings) -> None:
 
 def _check_shared_topics(settings: Settings) -> None:
     """Raise SettingsError if nothing would tell the events of tables apart that share a topic."""
-    if settings.sink.event_format:
+    if settings.sink.format != "cdcd":
         raise SettingsError(
-            "[[table]] sends several tables to one topic, and only cdcd's own format in Avro tells them apart, not "
-            f'"{settings.sink.event_format}"',
-            "Put {schema} and {table} into the topic of [[table]], or remove sink.format and sink.encoding",
+            f'[[table]] sends several tables to one topic, and no key of sink.format = "{settings.sink.format}" names '
+            "its table",
+            'Put {schema} and {table} into the topic of [[table]], or take sink.format = "cdcd"',
             code="format-unsupported",
         )
     if settings.avro.registry_url is not None and settings.avro.subject_strategy == "topic":

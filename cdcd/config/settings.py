@@ -408,7 +408,7 @@ class TableSettings(BaseModel):
         description="The topic of the table, in place of sink.topic. It has {prefix}. Without {schema} "
         "or {table} where match has a star for it, the tables that match share a topic. So do those of several entries "
         "with one topic. The keys and events of a shared topic name their table (cdcd help tables). Only with "
-        "cdcd's own format in Avro.",
+        'sink.format = "cdcd".',
     )
     partitions: int | None = Field(
         None,
