@@ -228,7 +228,7 @@ def _field(
         present = f.create_map(*(f.lit(each) for pair in other.items() for each in pair))
 
         def named(column: Column) -> Column:
-            return f.coalesce(present.getItem(column), column)
+            return f.coalesce(present[column], column)
 
         decoded = (
             f.transform(decoded, named)
