@@ -34,7 +34,7 @@ from cdcd.sink.acls import Places
 from cdcd.sink.kafka.client_config import Property, with_token_function
 from cdcd.sink.kafka.token_function import MSK_IAM, TokenFunction
 from cdcd.sink.topics import TopicNames, TopicRule
-from cdcd.snapshot.copy_hours import CopyHours
+from cdcd.snapshot.copy_hours import CopyHours, checked_hours
 from cdcd.snapshot.table_rules import SnapshotRule, SnapshotRules
 from cdcd.source.login import BUILT_IN, Login, password_maker
 from cdcd.source.publication_contents import AskedPublication, operations_of
@@ -313,7 +313,7 @@ class SnapshotSettings(Section):
         description="How many bytes of rows of snapshots the daemon reads a second, at most, as COPY sends them; 0: no "
         "limit. Both limits hold.",
     )
-    hours: str = Field(
+    hours: Annotated[str, AfterValidator(checked_hours)] = Field(
         "",
         examples=["22:00-06:00"],
         description="The hours of each day in which snapshots are read, from one time to another one; empty: always. "
@@ -327,9 +327,9 @@ class SnapshotSettings(Section):
     )
 
     @model_validator(mode="after")
-    def _has_hours(self) -> Self:
+    def _has_time_zone(self) -> Self:
         if self.hours:
-            self.copy_hours.check()
+            self.copy_hours.check_time_zone()
         return self
 
     @property

@@ -18,6 +18,14 @@ _HOURS: Final = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+def checked_hours(text: str) -> str:
+    """Return the text of hours. Raises ValueError if it is neither empty nor written so."""
+    found = _HOURS.fullmatch(text)
+    if text and (found is None or found[1] + found[2] == found[3] + found[4]):
+        raise ValueError('must be written as "22:00-06:00", from one time of the day to another one')
+    return text
+
+
 @dataclass(frozen=True)
 class CopyHours:
     """Every day from one time to another one, which may be that of the next day."""
@@ -26,11 +34,8 @@ class CopyHours:
     """Such as 22:00-06:00; empty: always."""
     time_zone: str = "UTC"
 
-    def check(self) -> None:
-        """Raise ValueError if the hours are not written so, or there is no such time zone."""
-        found = _HOURS.fullmatch(self.text)
-        if found is None or found[1] + found[2] == found[3] + found[4]:
-            raise ValueError('has hours that are not written as "22:00-06:00", from one time of the day to another one')
+    def check_time_zone(self) -> None:
+        """Raise ValueError if there is no such time zone."""
         try:
             ZoneInfo(self.time_zone)
         except (KeyError, OSError, ValueError):  # there is no such name; or it is a path

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cdcd.snapshot.copy_hours import CopyHours
+from cdcd.snapshot.copy_hours import CopyHours, checked_hours
 
 
 def at(text: str) -> int:
@@ -29,7 +29,7 @@ def test_hours_begin_and_end_each_day_also_behind_midnight(hours: str, is_open: 
 
 def test_the_time_zone_counts_with_its_summer_time() -> None:
     berlin = CopyHours("22:00-06:00", "Europe/Berlin")
-    berlin.check()
+    berlin.check_time_zone()
     assert berlin.are_open(at("2026-01-15T21:00:00"))
     assert not berlin.are_open(at("2026-01-15T20:59:00"))
     assert berlin.are_open(at("2026-07-15T20:00:00"))
@@ -39,10 +39,10 @@ def test_the_time_zone_counts_with_its_summer_time() -> None:
 @pytest.mark.parametrize("text", ["22-06", "24:00-06:00", "22:00-22:00", "22:00 - 06:00", "22:60-06:00", "x"])
 def test_what_are_no_hours_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="22:00-06:00"):
-        CopyHours(text).check()
+        checked_hours(text)
 
 
 @pytest.mark.parametrize("zone", ["Nowhere/Land", "../etc/passwd", "/etc/passwd", ""])
 def test_what_is_no_time_zone_is_refused(zone: str) -> None:
     with pytest.raises(ValueError, match="Europe/Berlin"):
-        CopyHours("22:00-06:00", zone).check()
+        CopyHours("22:00-06:00", zone).check_time_zone()
