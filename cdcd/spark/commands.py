@@ -64,7 +64,7 @@ def mirror(path: str, *, once: bool, out: TextIO) -> bool:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    runs, is_whole = 0, True
+    is_whole = True
     while not stop.is_set():
         began = time.monotonic()
         try:
@@ -81,9 +81,10 @@ def mirror(path: str, *, once: bool, out: TextIO) -> bool:
         if metrics is not None:
             metrics.report(published, lag)
         if published is not None:
-            runs, is_whole = runs + 1, not published.run.quarantined
+            is_whole = not published.run.quarantined
             _say(out, _shown(published, lag.events))
-            if settings.mirror.compact_every_runs and runs % settings.mirror.compact_every_runs == 0:
+            every = settings.mirror.compact_every_runs
+            if every and published.run.run % every == 0:  # by the mirror's own count: `--once` makes few runs
                 with steps.watched("compact"):
                     made.compact(settings.mirror.keep_runs, settings.mirror.keep_days)
         if once and (published is None or published.run.lsn >= goal_lsn):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import io
 import json
+import signal
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
@@ -27,6 +29,9 @@ from cdcd.sink.topics import TopicNames
 from cdcd.spark import commands, failures, jvm, settings
 from cdcd.spark.load import ctid_ranges, jdbc
 from cdcd.spark.mirror.merge_sql import MergeSource, merge
+from cdcd.spark.mirror.mirror import PublishedRun
+from cdcd.spark.mirror.planner import Lag
+from cdcd.spark.mirror.run_log import Run
 from cdcd.spark.mirror.schema_evolution import Evolution, Succession, TargetSchema, evolve
 from cdcd.spark.mirror.targets.delta import Delta
 from cdcd.spark.mirror.targets.iceberg import Iceberg
@@ -268,6 +273,34 @@ def test_a_connector_that_fails_is_refused_before_spark_starts(
             given.model_copy(update={"spark": {"spark.jars": "/jars/spark-sql-kafka-0-10_2.13-4.1.3.jar"}})
         )
     assert started.exists()
+
+
+def test_a_mirror_is_compacted_by_its_own_count_of_runs_so_also_where_each_process_makes_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compacted: list[int] = []
+
+    class OneRun:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def run_once(self) -> PublishedRun:
+            return PublishedRun(Run("mirror", self.number, "published", "cdcd", 9, 9, 0, 0, ()), 1, 1.0)
+
+        def lag(self) -> Lag:
+            return Lag(0, 0, 0.0)
+
+        def compact(self, _keep_runs: int, _keep_days: int) -> None:
+            compacted.append(self.number)
+
+    file = tmp_path / "mirror.toml"
+    file.write_text('[kafka]\nbootstrap_servers = "k:9092"\n[mirror]\ncatalog = "lake.shop"\ncompact_every_runs = 3\n')
+    monkeypatch.setattr(commands, "_cdc", lambda _settings: SimpleNamespace(cut=lambda: SimpleNamespace(lsn=9)))
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    for number in range(1, 8):
+        monkeypatch.setattr(commands, "_mirror", lambda *_, number=number: OneRun(number))
+        assert commands.mirror(str(file), once=True, out=io.StringIO())
+    assert compacted == [3, 6]
 
 
 def test_the_java_that_spark_finds_or_lacks_is_named(tmp_path: Path) -> None:
