@@ -163,31 +163,31 @@ class SourceSettings(Section):
     tables: Annotated[tuple[str, ...], AfterValidator(_table_pattern)] = Field(
         ("public.*",),
         min_length=1,
-        description="The tables of the publication, as schema.table; * stands for any name. cdcd makes a missing "
-        "publication of them. It alters the publication that it has made when a stream begins, if this, exclude, "
-        "publish or publish_via_partition_root has changed, or tables were made. A publication that somebody else has "
-        "made or altered is used as it is; cdcd check says what to run (cdcd help tables).",
+        description="The tables of the publication, as schema.table; * stands for any name. cdcd makes the publication "
+        "if it is missing. When a stream begins, cdcd alters the publication that it has made to what this, exclude, "
+        "publish and publish_via_partition_root say. It uses a publication that somebody else has made or altered as "
+        "it is; cdcd check says what to run (cdcd help tables).",
     )
     exclude: Annotated[tuple[str, ...], AfterValidator(_table_pattern)] = Field(
         (),
         examples=[["public.audit_*"]],
-        description="Tables that are left out although tables names them, with their partitions. The publication then "
-        "lists its tables: one that is made later comes into it when the next stream begins.",
+        description="Tables that are left out, with their partitions, although tables names them. The publication then "
+        "lists its tables: a table that is made later joins it when the next stream begins.",
     )
     publish: tuple[Literal["insert", "update", "delete", "truncate"], ...] = Field(
         ("insert", "update", "delete", "truncate"),
         min_length=1,
-        description="The operations of the publication. The topics do not follow the others.",
+        description="The operations of the publication. Topics get no events of the others.",
     )
     publish_via_partition_root: bool = Field(
         False,
-        description="The publication has each partitioned table as one table, with one topic. Else each partition is a "
-        "table, with a topic of its own.",
+        description="The publication has each partitioned table as one table, with one topic. If this is false, each "
+        "partition is a table with a topic of its own.",
     )
     create: bool = Field(
         True,
-        description="Create the publication and the slot if they are missing, and alter the publication. If this is "
-        "false, a missing one is an error.",
+        description="Create the publication and the slot if they are missing, and alter the publication that cdcd has "
+        "made. If this is false, a missing one is an error.",
     )
     binary: Literal["auto"] | bool = Field(
         "auto",
@@ -218,8 +218,8 @@ class SourceSettings(Section):
         "Kafka has lost the slot's progress. "
         '"stop" reports it and ends the daemon. "resnapshot" creates a new slot if it is gone, '
         "records the gap on {prefix}.progress, and takes a new snapshot of all tables. "
-        '"repair" compares each table with its topic instead, and publishes only what differs; it reads sink.format = '
-        '"cdcd" alone. A table that cannot be repaired row by row gets a new snapshot all the same (cdcd '
+        '"repair" compares each table with its topic instead, and publishes only what differs, with sink.format = '
+        '"cdcd" only. A table that cannot be repaired row by row gets a new snapshot all the same (cdcd '
         "help servers lists the cases), and so do all tables if the "
         "progress is lost. A parked table waits for cdcd unpark, and then gets one.",
     )
@@ -317,8 +317,8 @@ class SnapshotSettings(Section):
         "",
         examples=["22:00-06:00"],
         description="The hours of each day in which snapshots are read, from one time to another one; empty: always. "
-        "Outside of them the daemon begins no snapshot, and pauses one that it reads. Changes of the stream and "
-        "repairs of rows do not wait.",
+        "Outside of them the daemon begins no snapshot, and pauses one that it reads. The stream goes on. Repairs of "
+        "rows wait only if a snapshot has begun.",
     )
     time_zone: str = Field(
         "UTC",
@@ -405,10 +405,10 @@ class TableSettings(BaseModel):
     topic: str = Field(
         "",
         examples=["{prefix}.orders-of-{schema}"],
-        description="The topic of the table, in place of sink.topic. It has {prefix}. Without {schema} "
-        "or {table} where match has a star for it, the tables that match share a topic. So do those of several entries "
-        "with one topic. The keys and events of a shared topic name their table (cdcd help tables). Only with "
-        'sink.format = "cdcd".',
+        description="The topic of the table, in place of sink.topic. It must have {prefix}. If match has a star for "
+        "the schema and this has no {schema}, the tables that match share the topic; so it is with {table}, and with "
+        'several entries of the same topic. Tables share a topic with sink.format = "cdcd" only. The keys and events '
+        "of such a topic name their table (cdcd help tables).",
     )
     partitions: int | None = Field(
         None,
@@ -605,9 +605,9 @@ class DebeziumSettings(Section):
     )
     unrepresentable_in_header: bool = Field(
         False,
-        description="Give an event the header __cdcd.unrepresentable if Debezium's types cannot hold a value of it, or "
-        "if it has a column that events do not have: PostgreSQL's text of these values, as JSON. cdcd check names such "
-        "columns.",
+        description="Give an event the header __cdcd.unrepresentable if Debezium's types cannot hold one of its "
+        "values, or if events leave out a column of the table. The header has PostgreSQL's text of these values, as "
+        "JSON. cdcd check names such columns.",
     )
 
 
@@ -714,7 +714,7 @@ class SinkSettings(Section):
     encoding: Literal["avro", "json", "json-schema"] = Field(
         "avro",
         description='How events are encoded. "json-schema" puts a schema into every key and value, as Kafka Connect '
-        'wants it. "debezium" and "row" in "avro" need avro.registry_url. cdcd spark reads "cdcd" in "avro" alone.',
+        'wants it. "debezium" and "row" in "avro" need avro.registry_url. cdcd spark reads only "cdcd" in "avro".',
     )
 
     bootstrap_servers: str = Field(

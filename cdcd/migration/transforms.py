@@ -172,7 +172,9 @@ def _route(options: Mapping[str, str], names: tuple[str, str], connector: Connec
     if topics is None:
         found.no_equal["type"] = "cdcd does not read its regular expression: write topic in entries of [[table]]"
     elif len(set(topics.values())) < len(topics):
-        found.no_equal["type"] = "several tables come to one topic, and a topic of cdcd has the events of one table"
+        found.no_equal["type"] = (
+            'several tables come to one topic, and only events of sink.format = "cdcd" name their table in the key'
+        )
     elif not all(connector.prefix in topic for topic in topics.values()):
         found.no_equal["type"] = "it takes the prefix away, and topics of cdcd have sink.prefix in their names"
     else:

@@ -6,8 +6,8 @@ Source: `org.apache.kafka.common.internals.Topic` (legal names), Kafka documenta
 
 A topic's name may hold only `[a-zA-Z0-9._-]`, but a PostgreSQL identifier may hold any character. Letters, digits and
 `_` stand for themselves; every other byte of the UTF-8 name becomes `-` and two hex digits. So `.` can only be the
-separator, and no two tables share a topic: `a.b`.`c` is `a-2eb.c`, `a`.`b.c` is `a.b-2ec`. No encoded name holds `--`,
-so a topic whose name has to differ from the template's ends in `--` and more.
+separator, and no two tables get the same name: `a.b`.`c` is `a-2eb.c`, `a`.`b.c` is `a.b-2ec`. No encoded name holds
+`--`, so a topic whose name has to differ from the template's ends in `--` and more.
 
 The settings may send several tables to one topic. Then `TopicNames.topic` has the table, too, behind a `#`: everything
 that is known of a table, of its rows and of its snapshot is by this name, and `progress.records.kafka_topic` gives the
