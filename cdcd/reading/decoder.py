@@ -30,6 +30,7 @@ PARSED_MAX: Final = 1_000
 JSON_DEPTH_MAX: Final = 100
 
 _CONFLUENT_HEADER: Final = 5
+_KEY_STARTS: Final = (single_object.MARKER[:1], b"\x00", b"{")
 
 
 def schema_id(data: bytes) -> tuple[SchemaId, int] | None:
@@ -39,6 +40,11 @@ def schema_id(data: bytes) -> tuple[SchemaId, int] | None:
     if data[:1] == b"\x00" and len(data) >= _CONFLUENT_HEADER:
         return int.from_bytes(data[1:_CONFLUENT_HEADER], "big"), _CONFLUENT_HEADER
     return None
+
+
+def is_key_of_row(key: bytes) -> bool:
+    """Whether a key of cdcd's, in Avro or JSON, is that of a row. That of a truncate is empty, or names its table."""
+    return key[:1] in _KEY_STARTS
 
 
 def not_an_event(data: bytes) -> DecodeError:

@@ -14,7 +14,7 @@ from mypy_extensions import i64
 
 from cdcd.avro.envelope_head import after_long, read_long
 from cdcd.reading.consumer import Message
-from cdcd.reading.decoder import not_an_event
+from cdcd.reading.decoder import is_key_of_row, not_an_event
 from cdcd.reading.json_translator import JsonTranslator
 from cdcd.verify.row_hashes import GONE, PLACE_BITS, UNKNOWN, HashFiles, KeyedHash, image_at, schema_size
 
@@ -94,8 +94,9 @@ class TopicHashes:
                     if self._translator is None:
                         self.add(key, value, partition, offset)
                     else:
-                        of_row = None if key is None else self._translator.key(key)
-                        self.add(of_row, self._translator.event(value), partition, offset)
+                        if key is not None and is_key_of_row(key):
+                            key = self._translator.key(key)  # noqa: PLW2901
+                        self.add(key, self._translator.event(value), partition, offset)
                 except IndexError:
                     raise not_an_event(value) from None
             if offset + 1 >= end:

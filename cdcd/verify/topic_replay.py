@@ -11,6 +11,7 @@ from typing import Final
 
 from cdcd.progress.records import kafka_topic
 from cdcd.reading.consumer import BEGINNING, TopicReader
+from cdcd.reading.decoder import is_key_of_row
 from cdcd.reading.json_translator import JsonTranslator
 from cdcd.terminal.progress_bar import ProgressBar
 from cdcd.verify.commit_order import CommitOrder
@@ -98,9 +99,10 @@ class TopicReplay:
                     for message in reader.read(self._batch_rows_max):
                         events += 1
                         partition, value, key = int(message.partition() or 0), message.value(), message.key()
-                        if translator is not None and key is not None:
-                            key = translator.key(bytes(key))
-                        is_left_out = only is not None and key is not None and not only(bytes(key))
+                        is_left_out = False
+                        if value is not None and key is not None and is_key_of_row(bytes(key)):
+                            key = bytes(key) if translator is None else translator.key(bytes(key))
+                            is_left_out = only is not None and not only(key)
                         if value is not None and not is_left_out:
                             event = bytes(value) if translator is None else translator.event(bytes(value))
                             is_of_table = not of_table or self._events.is_of(event, of_table)
