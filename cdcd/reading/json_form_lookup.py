@@ -5,11 +5,10 @@ Before: the schema of a table. After: `json_translator` has the form of each of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final
 
 from cdcd.avro.avro_names import postgres_name
-from cdcd.avro.envelope_fields import UNREPRESENTABLE
 from cdcd.reading.json_forms import (
     Array,
     Boolean,
@@ -21,7 +20,6 @@ from cdcd.reading.json_forms import (
     Form,
     Int,
     Map,
-    Name,
     Nullable,
     Record,
     Text,
@@ -38,37 +36,26 @@ _SIMPLE: Final[dict[str, Callable[[], Form]]] = {
 """By Avro's logical type where there is one, else by Avro's type."""
 
 
-def form_of(avro: Any, defined: dict[str, Form], names: Mapping[str, str]) -> Form:
-    """The form of a type. `defined`: the records that have been met, by their names.
-
-    `names`: Avro's names of the columns, by PostgreSQL's.
-    """
+def form_of(avro: Any, defined: dict[str, Form]) -> Form:
+    """The form of a type. `defined`: the records that have been met, by their names."""
     if isinstance(avro, list):
-        return Nullable(form_of(avro[1], defined, names))
+        return Nullable(form_of(avro[1], defined))
     if isinstance(avro, str):
         return defined[avro] if avro in defined else _SIMPLE[avro]()
     kind = avro["type"]
     if isinstance(kind, (dict, list)):
-        return form_of(kind, defined, names)
+        return form_of(kind, defined)
     if kind == "record":
         made = Record()
         defined[avro["name"]] = made
         for field in avro["fields"]:
-            form = form_of(field["type"], defined, names)
-            if _is_name(avro["name"], field["name"]):
-                form = Array(Name(names)) if isinstance(form, Array) else Name(names)
-            made.add(postgres_name(field["name"]), form)
+            made.add(postgres_name(field["name"]), form_of(field["type"], defined))
         return made
     if kind == "array":
-        return Array(form_of(avro["items"], defined, names))
+        return Array(form_of(avro["items"], defined))
     if kind == "map":
-        return Map(form_of(avro["values"], defined, names))
+        return Map(form_of(avro["values"], defined))
     kind = avro.get("logicalType", kind)
     if kind == "decimal":
         return Decimal(int(avro["precision"]), int(avro["scale"]))
-    return form_of(kind, defined, names)
-
-
-def _is_name(record: str, field: str) -> bool:
-    """Whether a field of the envelope, or of a key, has names of columns."""
-    return (record, field) in (("Envelope", "unchanged"), (UNREPRESENTABLE.name, "column"))
+    return form_of(kind, defined)

@@ -26,7 +26,7 @@ from cdcd.avro.schema import define_once
 from cdcd.avro.single_object import fingerprint, header
 from cdcd.reading.decoder import not_an_event
 from cdcd.reading.json_form_lookup import form_of
-from cdcd.reading.json_forms import Field, Form, Misfit, Nullable, Text
+from cdcd.reading.json_forms import Array, Field, Form, Misfit, Name, Nullable, Record, Text
 
 SHAPES_MAX: Final = 1_000
 """The sets of columns that are kept: the table has had so many since its oldest event."""
@@ -76,9 +76,9 @@ class JsonTranslator:
         names = {postgres_name(each["name"]): str(each["name"]) for each in columns}
         self._names: dict[str, str] = names
         [source] = [each["type"] for each in expanded["fields"] if each["name"] == "source"]
-        self._source = form_of(source, {}, names)
+        self._source = form_of(source, {})
         self._column_forms: dict[str, Form] = {
-            postgres_name(each["name"]): form_of(each["type"], {}, names) for each in columns
+            postgres_name(each["name"]): form_of(each["type"], {}) for each in columns
         }
         self._shapes: dict[tuple[str, ...], Shape] = {}
         self._all = self._made_shape(tuple(names))
@@ -86,7 +86,7 @@ class JsonTranslator:
         self._key_names: tuple[str, ...] = ()
         if key is not None:
             fields = [
-                Field(postgres_name(each["name"]), form_of(each["type"], {}, names))
+                Field(postgres_name(each["name"]), _losses(names) if _is_losses(each) else form_of(each["type"], {}))
                 for each in _expanded(key, {})["fields"]
             ]
             self._key_names = tuple([each.name for each in fields])
@@ -290,6 +290,19 @@ def _other_field(name: str, value: object) -> dict[str, Any]:
     field: dict[str, Any] = {"name": avro_name(name), "type": ["null", "string"], "default": None}
     is_no_column = name.lstrip("_") == "unrepresentable" and isinstance(value, list)
     return field if is_no_column else field | {"pg_type": "pg_catalog.text", "pg_name": name}
+
+
+def _is_losses(field: dict[str, Any]) -> bool:
+    """Whether a field of a key's schema has the values that Avro cannot hold: it is a list, and no column."""
+    return "pg_type" not in field and isinstance(field["type"], dict)
+
+
+def _losses(names: dict[str, str]) -> Form:
+    """The form of that field. `names`: Avro's names of the columns, by PostgreSQL's."""
+    made = Record()
+    made.add("column", Name(names))
+    made.add("text", Text())
+    return Array(made)
 
 
 def _row_of(envelope: dict[str, Any]) -> dict[str, Any]:
