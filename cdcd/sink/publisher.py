@@ -407,7 +407,9 @@ class Publisher:
             for each in wanted:
                 if (each.schema, each.table) in touched:
                     self._topics[each.schema, each.table].snapshot = each.snapshot
+            there = transaction.kafka_topics()
             for topic in given_up:
+                topic.kafka = there.get(topic.kafka.name, topic.kafka)  # other tables may go on with it
                 transaction.touched[topic.name] = topic
                 if self._keys.has_snapshot(topic.name):
                     later.append(self._wanted_again(topic.table))

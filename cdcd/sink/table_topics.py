@@ -65,6 +65,7 @@ class TableTopics:
         self._snapshots = dict(snapshots or {})
         self._known = dict(known or {})
         self._divided = divided(self._known)
+        """The topics on the broker that are of several tables, and those that are of one."""
         self._known_on_broker = {topic.kafka.name: topic.kafka for topic in self._known.values()}
         self._owners = dict(owners or {})
         self._by_table: dict[Table, Topic] = {}
@@ -110,9 +111,10 @@ class TableTopics:
                 continue
             name = self.names.topic(*table)
             known = self._known.get(name)
-            of_several, of_one = self._divided
-            if kafka_topic(name) in (of_several if name == kafka_topic(name) else of_one):
+            alike, others = self._divided[::-1] if name == kafka_topic(name) else self._divided
+            if kafka_topic(name) in others:
                 raise Unpublishable(mixed_topic(name), MIXED_TOPIC_HINT, table=table, code="topics-collide")
+            alike.add(kafka_topic(name))
             other = self._owners.setdefault(name, table)
             if other != table:
                 raise Unpublishable(
@@ -132,7 +134,12 @@ class TableTopics:
         made: dict[str, str] = {}
         for name in new:
             made.setdefault(kafka_topic(name), name)
-        self._make({name: new[name] for name in made.values()})
+        try:
+            self._make({name: new[name] for name in made.values()})
+        except Unpublishable as error:
+            sharing = [table for name, table in new.items() if kafka_topic(name) == error.topic]
+            error.table, error.others = next(iter(sharing), None), sharing[1:]
+            raise
         for name, table in new.items():
             if table not in self._by_table:
                 self._take(name, table, self._on_broker[kafka_topic(name)])
@@ -161,11 +168,7 @@ class TableTopics:
             )
             for name, table in new.items()
         ]
-        try:
-            self._admin.ensure(*specs)
-        except Unpublishable as error:
-            error.table = next((table for name, table in new.items() if kafka_topic(name) == error.topic), None)
-            raise
+        self._admin.ensure(*specs)
         # Asked before this slot's first record: so the table record is right for partitions that get no record.
         states = self._states([spec.name for spec in specs])
         for name, table in new.items():

@@ -9,7 +9,8 @@ from cdcd.errors import Unpublishable
 from cdcd.progress.records import SnapshotState
 from cdcd.sink.kafka_transaction import KafkaTopic, Topic
 from cdcd.sink.table_topics import TableTopics, TopicSettings
-from cdcd.sink.topics import TopicNames, TopicSpec
+from cdcd.sink.topics import TopicNames, TopicRule, TopicSpec
+from cdcd.source.table_selection import TablePattern
 
 A, B = ("public", "a"), ("public", "b")
 
@@ -98,6 +99,30 @@ def test_a_refused_topic_is_told_with_its_table_and_the_others_are_found_without
     topics.find([A, B])
     assert topics.existing(colliding) is None
     assert topics.existing(A) is topics[A]
+
+
+SHARING = TopicNames("p", "{prefix}.{table}", [TopicRule(TablePattern("t_*.orders"), "{prefix}.orders")])
+
+
+def test_a_refused_topic_that_tables_share_is_told_with_all_of_them() -> None:
+    broker, tables = FakeBroker(), [("t_1", "orders"), ("t_2", "orders"), ("t_3", "orders")]
+    topics = TableTopics(FakeAdmin(broker), SHARING, TopicSettings(1, 1))
+    broker.refused = "p.orders"
+    with pytest.raises(Unpublishable, match=r"p\.orders") as raised:
+        topics.find([A, *tables])
+    assert [raised.value.table, *raised.value.others] == tables
+
+
+def test_a_table_that_appears_later_does_not_mix_with_those_that_share_a_topic() -> None:
+    shared, alone = ("t_1", "orders"), ("public", "orders")
+    for tables in ([shared, alone], [alone, shared]):
+        topics = TableTopics(FakeAdmin(FakeBroker()), SHARING, TopicSettings(1, 1))
+        topics.find(tables[:1])
+        with pytest.raises(Unpublishable, match=r"the topic p\.orders has events of") as raised:
+            topics.find([A, *tables[1:]])
+        assert raised.value.table == tables[1]
+        with pytest.raises(Unpublishable, match=r"the topic p\.orders has events of"):
+            TableTopics(FakeAdmin(FakeBroker()), SHARING, TopicSettings(1, 1)).find(tables)
 
 
 def test_the_parked_topic_is_made_when_it_is_needed_and_its_end_is_always_asked_for() -> None:

@@ -459,6 +459,16 @@ def test_a_loss_of_a_shared_topic_concerns_all_its_tables_and_is_over_once_it_is
     assert started.check().lost == {}
 
 
+def test_a_table_that_is_not_published_any_more_does_not_hide_where_its_lost_topic_ends_for_others() -> None:
+    started = sharing()
+    started.broker.delete("p.orders")
+    check = started.check({ORDERS["a"]}, resnapshot=True)
+    assert check.tables_to_snapshot() == [("a", "orders")]
+    started.publisher._topics = TableTopics(started.kafka.admin, SHARING, TopicSettings(1, 1), known=check.known({}))
+    started.publisher.declare_loss(check.tables_to_snapshot(), 0.0, check.given_up().values())
+    assert started.publisher.recorded["p.orders"] == started.kafka.admin.states(["p.orders"])["p.orders"]
+
+
 def test_what_one_table_of_a_shared_topic_has_noticed_is_a_loss_of_the_others() -> None:
     """The Kafka transaction that found the loss was one of this table alone."""
     started = sharing()
