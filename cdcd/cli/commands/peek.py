@@ -70,7 +70,7 @@ def peek(settings: Settings, limit: int, *, as_json: bool, out: TextIO) -> None:
                 raise
             events = _events(session, catalog, settings, limit, binary=False)
     for event in events:
-        topic = names.topic(event.schema, event.table)
+        topic = names.on_broker(event.schema, event.table)
         out.write(f"{event.as_json(topic) if as_json else event.as_text(topic)}\n")
 
 

@@ -17,6 +17,7 @@ from cdcd.config.format_choice import refuse_without_avro
 from cdcd.config.settings import Settings
 from cdcd.daemon.schema_registry import registry_ids, subject_names
 from cdcd.errors import SettingsError
+from cdcd.progress.records import kafka_topic
 from cdcd.reading.format_schemas import message_schemas, schema_describer
 from cdcd.reading.table_schemas import TableSchemas, selected_schemas, selected_texts
 
@@ -101,7 +102,7 @@ def as_text(table: TableSchemas) -> list[str]:
     columns = before["type"][1]["fields"]
     width = max((len(field["name"]) for field in columns), default=0)
     types = max((len(field.get("pg_type", "")) for field in columns), default=0)
-    lines = [f"{table.table} -> {table.topic}{'' if keys else ' (no key: one partition)'}"]
+    lines = [f"{table.table} -> {kafka_topic(table.topic)}{'' if keys else ' (no key: one partition)'}"]
     for field in columns:
         avro = _value_type(field["type"])
         shown = avro if isinstance(avro, str) else json.dumps(avro, ensure_ascii=False)
@@ -116,4 +117,4 @@ def _value_type(avro_type: Any) -> Any:
 
 
 def _as_json(table: TableSchemas) -> str:
-    return json.dumps(table.__dict__, ensure_ascii=False)
+    return json.dumps(table.__dict__ | {"topic": kafka_topic(table.topic)}, ensure_ascii=False)
