@@ -159,13 +159,12 @@ _MUTATIONS = (
     ),
     # JSON
     Mutation(
-        "write each event in JSON with the columns that the first one had",
-        "cdcd.json_events.json_records",
+        "give every event in JSON the commit of the first one",
+        "cdcd.json_events.envelope",
         """
-        -        if form is None or fingerprint != self._last:
-        +        if form is None:
+        -        self._source = b'","source":{"commit_lsn":%d,"seq":' % int(commit_lsn)
+        +        self._source = self._source or b'","source":{"commit_lsn":%d,"seq":' % int(commit_lsn)
         """,
-        damages_frames=True,
     ),
     # columns that are masked
     Mutation(
