@@ -55,9 +55,9 @@ def write_string(out: BytesWriter, data: bytes, at: i64, size: i64) -> None:
         else:
             at = _write_characters(out, data, at, at + 8, end)
     if at + 4 <= end:
-        half: i64 = i64(read_i32_be(data, at)) & 0xFFFF_FFFF
-        if _is_plain(half | 0x2020_2020 << 32):
-            write_i32_be(out, i32(half))
+        half: i32 = read_i32_be(data, at)
+        if _is_plain(i64(half) & 0xFFFF_FFFF | 0x2020_2020 << 32):
+            write_i32_be(out, half)
             at += 4
     _write_characters(out, data, at, end, end)
     out.append(_QUOTE)

@@ -13,7 +13,6 @@ from typing import Any, Final
 from cdcd.avro.avro_names import postgres_name
 from cdcd.json_events.forms import (
     Array,
-    Ascii,
     Boolean,
     Bytes,
     Date,
@@ -33,7 +32,7 @@ from cdcd.json_events.forms import (
 _SIMPLE: Final[dict[str, Callable[[], Form]]] = {
     "int": Int, "long": Int, "boolean": Boolean, "float": Float, "double": Double, "string": Text, "bytes": Bytes,
     "date": Date, "time-micros": Time, "timestamp-micros": lambda: Timestamp(with_zone=True),
-    "local-timestamp-micros": lambda: Timestamp(with_zone=False), "uuid": Ascii,
+    "local-timestamp-micros": lambda: Timestamp(with_zone=False), "uuid": Text,
 }  # fmt: skip
 """By Avro's logical type where there is one, else by Avro's type."""
 

@@ -15,7 +15,6 @@ from mypy_extensions import i16, i64, u8
 
 from cdcd.avro.codecs.calendar import DAY_MIN, MICROS_PER_DAY, MICROS_PER_SECOND
 from cdcd.avro.codecs.digits import ascii_of_2, power_of_ten, write_4_digits, write_last_digits
-from cdcd.avro.codecs.varint import copy
 from cdcd.debezium.json_text import quoted, write_base64, write_double, write_float, write_int, write_string
 from cdcd.debezium.values.temporal import write_iso_date
 
@@ -110,16 +109,6 @@ class Text(Form):
     def write(self, avro: AvroReader, out: BytesWriter) -> None:
         size: i64 = avro.long()
         write_string(out, avro.data, avro.skip(size), size)
-
-
-class Ascii(Form):
-    """string of characters that need no escapes -> string."""
-
-    def write(self, avro: AvroReader, out: BytesWriter) -> None:
-        size: i64 = avro.long()
-        out.append(_QUOTE)
-        copy(out, avro.data, avro.skip(size), size)
-        out.append(_QUOTE)
 
 
 class Bytes(Form):

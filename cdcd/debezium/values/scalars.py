@@ -18,7 +18,7 @@ from cdcd.avro.codecs.base import Transcoder
 from cdcd.avro.codecs.digits import read_int
 from cdcd.avro.codecs.errors import malformed, wrong_size, wrong_text
 from cdcd.avro.codecs.floats import read_float, read_float4
-from cdcd.avro.codecs.varint import copy, write_bytes
+from cdcd.avro.codecs.varint import write_bytes
 from cdcd.debezium.connect_schema import BOOLEAN, BYTES, DOUBLE, FLOAT, INT16, INT32, INT64, STRING, Schema
 from cdcd.debezium.json_text import quoted, write_base64, write_double, write_float, write_hex, write_int, write_string
 from cdcd.debezium.modes import BinaryMode
@@ -64,7 +64,7 @@ class Int2(Value):
         return integers.Int2()
 
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
-        return _copy_int(data, at, size, out, "int2", -0x8000, 0x7FFF)
+        return _write_int(data, at, size, out, "int2", -0x8000, 0x7FFF)
 
     def binary(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         if size != 2:
@@ -83,7 +83,7 @@ class Int4(Value):
         return integers.Int4()
 
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
-        return _copy_int(data, at, size, out, "int4", _WORD_MIN, _WORD_MAX)
+        return _write_int(data, at, size, out, "int4", _WORD_MIN, _WORD_MAX)
 
     def binary(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         if size != 4:
@@ -102,8 +102,7 @@ class Int8(Value):
         return integers.Int8()
 
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
-        read_int(data, at, size, "int8")
-        copy(out, data, at, size)
+        write_int(out, read_int(data, at, size, "int8"))
         return True
 
     def binary(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
@@ -123,7 +122,7 @@ class Oid(Value):
         return integers.Unsigned4("oid")
 
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
-        return _copy_int(data, at, size, out, "oid", 0, 0xFFFF_FFFF)
+        return _write_int(data, at, size, out, "oid", 0, 0xFFFF_FFFF)
 
     def binary(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         if size != 4:
@@ -132,11 +131,11 @@ class Oid(Value):
         return True
 
 
-def _copy_int(data: bytes, at: i64, size: i64, out: BytesWriter, type_name: str, lowest: i64, highest: i64) -> bool:
+def _write_int(data: bytes, at: i64, size: i64, out: BytesWriter, type_name: str, lowest: i64, highest: i64) -> bool:
     n: i64 = read_int(data, at, size, type_name)
     if n < lowest or n > highest:
         raise wrong_text(type_name, "a decimal integer of its range", size)
-    copy(out, data, at, size)
+    write_int(out, n)
     return True
 
 
