@@ -6,7 +6,7 @@ differ, and that the table was compared. The snapshot coordinator then repairs t
 asked for it, and records with the last one that the topic has all rows.
 
 So a daemon may die at any moment: the next one finds a table that is to be compared, repairs that are left, or a table
-that is complete. A table whose rows cannot be repaired one by one gets a new snapshot.
+that is complete. A table whose rows cannot be repaired one by one gets a new snapshot, unless the settings forbid that.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cdcd.daemon.recopies import Table
 from cdcd.daemon.snapshot_requests import SnapshotRequests
 from cdcd.daemon.table_comparison import Compared, TableComparison
 from cdcd.lsn import format_lsn
-from cdcd.progress.daemon_requests import REPAIR, SNAPSHOT, Request
+from cdcd.progress.daemon_requests import REPAIR, Request
 from cdcd.progress.repair_records import RepairKeys
 from cdcd.progress.snapshot_records import TableSnapshot
 from cdcd.sink.batches import Batch, RepairBatch
@@ -75,9 +75,13 @@ class GapRepairs:
         return self._copy(found.refused) if found.refused else self._repair(found)
 
     def _copy(self, why: str) -> Batch:
-        log.warning("%s gets a new snapshot after the gap: %s", qualified_name(*self._table), why)
-        self._repairer.request(*self._table)
-        return _batch([], [Request(SNAPSHOT, self._table)])
+        request, name = self._requests.end_repair(*self._table), qualified_name(*self._table)
+        if request.wants_snapshot:
+            log.warning("%s gets a new snapshot after the gap: %s", name, why)
+            self._repairer.request(*self._table)
+        else:
+            log.warning("the topic of %s lacks rows after the gap, and [[table]] forbids to copy it: %s", name, why)
+        return _batch([], [request])
 
     def _repair(self, found: Compared) -> Batch:
         log.info(

@@ -16,7 +16,7 @@ start knows the new key and the new table, and knows that the copy is wanted.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol, TypeAlias
 
 from cdcd.errors import FatalError
@@ -56,18 +56,21 @@ class Recopies:
         *,
         stops_on_key_change: bool = False,
         stops_on_replaced: bool = False,
+        forbids: Callable[[str, str], bool] = lambda _, __: False,
     ) -> None:
         """`keys`: the key of each table's last events in Kafka, where it is known. `incarnations`: by topic, the table
         that its rows are from.
 
         `stops_on_key_change`: end the daemon before the first event under another key. `stops_on_replaced`: before the
-        first event of another table.
+        first event of another table. `forbids`: whether the settings forbid to copy a table (schema and name) because
+        of a gap.
         """
         self._names = names
         self._keys = dict(keys)
         self.incarnations: Final = TopicIncarnations(incarnations)
         self._stops_on_key_change = stops_on_key_change
         self.stops_on_replaced: Final = stops_on_replaced
+        self.forbids: Final = forbids
 
     def take(self, announced: Iterable[AnnouncedTable], copies: Copies) -> list[Table]:
         """Return the tables that need a new snapshot.

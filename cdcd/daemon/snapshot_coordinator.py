@@ -316,8 +316,8 @@ class SnapshotCoordinator:
         batch = RepairBatch(gathered, self._repairs.finish(outcomes, rows.lsn))
         # The rows may be of another table, or under another key, than the last events, as those of the stream may.
         copied = self._requests.announce(batch.announced)
-        copied += self._requests.refused(each.pending for each in outcomes if each.refused)
         batch.requests = [Request(SNAPSHOT, table) for table in copied]
+        batch.requests += self._requests.refused(each.pending for each in outcomes if each.refused)
         batch.snapshots = self._requests.repaired(outcomes, self._repairs.topics_left(), rows.lsn)
         is_over = not rows.tables
         if is_over:

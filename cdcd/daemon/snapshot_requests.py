@@ -20,6 +20,7 @@ from dataclasses import replace
 from typing import Final
 
 from cdcd.daemon.recopies import Recopies, Table
+from cdcd.progress.daemon_requests import SNAPSHOT, STOP, Request
 from cdcd.progress.repair_records import PendingRepair
 from cdcd.progress.snapshot_records import (
     COMPARE,
@@ -241,14 +242,22 @@ class SnapshotRequests:
         self._snapshots[known.topic] = replace(known, repair=ROWS) if differs else _complete(known, lsn, 0)
         return self._snapshots[known.topic]
 
-    def refused(self, repairs: Iterable[PendingRepair]) -> list[Table]:
-        """Rows of tables could not be repaired. Return the tables that get a new snapshot because of it: after a gap
-        nobody else asks for one.
+    def refused(self, repairs: Iterable[PendingRepair]) -> list[Request]:
+        """Rows of tables could not be repaired. Returns the requests for the tables that are repaired because of a gap:
+        nobody else makes one.
         """
         tables = {(each.schema, each.table) for each in repairs if self._is_repaired(each.topic)}
-        for table in tables:
-            self.request(*table)
-        return sorted(tables)
+        return [self.end_repair(*table) for table in sorted(tables)]
+
+    def end_repair(self, schema: str, table: str) -> Request:
+        """The rows of a table cannot be repaired one by one after a gap. Returns the request that records what becomes
+        of it: it gets a new snapshot. If the settings forbid that, its topic lacks rows, as after a stopped snapshot.
+        """
+        if self._recopies.forbids(schema, table):
+            self.stop(schema, table)
+            return Request(STOP, (schema, table))
+        self.request(schema, table)
+        return Request(SNAPSHOT, (schema, table))
 
     def repaired(self, outcomes: Iterable[RepairOutcome], left: Container[str], lsn: int) -> list[TableSnapshot]:
         """Rows were repaired at `lsn`. Returns the records of tables that are repaired because of a gap.

@@ -136,7 +136,7 @@ def assemble(
     events = surround(plain, settings, server.session.encoding, to_text)
     encoder = events.stream_encoder(batches)
     snapshot_batches = make_batches()
-    sizes, snapshot_rules = clients.sizes, settings.snapshot_rules()
+    sizes, snapshot_rules, hours = clients.sizes, settings.snapshot_rules(), settings.snapshot.copy_hours
     requests = SnapshotRequests(
         settings.source.slot,
         names,
@@ -149,9 +149,10 @@ def assemble(
             kafka.publisher.table_keys.incarnations.all(),
             stops_on_key_change=settings.tables.on_key_change == "stop",
             stops_on_replaced=settings.tables.on_replaced == "stop",
+            forbids=snapshot_rules.forbids,
         ),
         is_paused=last is not None and last.snapshots_paused,
-        are_hours_open=lambda: settings.snapshot.copy_hours.are_open(clients.wall_us()),
+        are_hours_open=lambda: hours.are_open(clients.wall_us()),
     )
     snapshots = SnapshotCoordinator(
         requests,

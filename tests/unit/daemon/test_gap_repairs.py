@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any, cast
 
 from cdcd.daemon.gap_repairs import GapRepairs
-from cdcd.daemon.recopies import Table
+from cdcd.daemon.recopies import Recopies, Table
 from cdcd.daemon.snapshot_requests import SnapshotRequests
 from cdcd.daemon.table_comparison import Compared
-from cdcd.progress.daemon_requests import REPAIR, SNAPSHOT, Request
+from cdcd.progress.daemon_requests import REPAIR, SNAPSHOT, STOP, Request
 from cdcd.progress.repair_records import RepairKeys
 from cdcd.progress.snapshot_records import COMPARE, DONE, ROWS, wanted_snapshot
 from cdcd.sink.batches import RepairBatch
@@ -32,10 +32,10 @@ class PlayedComparison:
 
 
 class Played:
-    def __init__(self, *, parked: str = "", compares: bool = True) -> None:
+    def __init__(self, *, parked: str = "", compares: bool = True, never: bool = False) -> None:
         self.requests = SnapshotRequests(
             "s", TopicNames("p"), {"p.public.a": A, "p.public.b": B}, takes=lambda *_: True,
-            parked=lambda: {("public", parked)},
+            parked=lambda: {("public", parked)}, recopies=Recopies(TopicNames("p"), {}, {}, forbids=lambda *_: never),
         )  # fmt: skip
         self.started: list[tuple[Table, PlayedComparison]] = []
         self.asked: list[tuple[Any, ...]] = []
@@ -94,6 +94,15 @@ def test_a_table_that_cannot_be_repaired_gets_a_new_snapshot() -> None:
     batch = it.find(Compared(refused="it has no key"))
     assert (batch.snapshots, batch.requests) == ([], [Request(SNAPSHOT, ("public", "a"))])
     assert it.asked == [("public", "a")]
+
+
+def test_a_table_that_is_never_copied_is_not_copied_because_it_cannot_be_repaired() -> None:
+    it = Played(never=True)
+    batch = it.find(Compared(refused="more than 100,000 rows differ"))
+    assert (batch.snapshots, batch.requests) == ([], [Request(STOP, ("public", "a"))])
+    assert it.asked == []
+    assert it.requests.stopped == [("public", "a")]
+    assert it.requests.to_compare() == ("public", "b")
 
 
 def test_a_comparison_of_a_table_that_is_copied_by_now_counts_for_nothing() -> None:

@@ -7,6 +7,7 @@ import pytest
 from cdcd.daemon.recopies import Recopies
 from cdcd.daemon.snapshot_requests import SnapshotRequests
 from cdcd.errors import FatalError
+from cdcd.progress.daemon_requests import SNAPSHOT, STOP, Request
 from cdcd.progress.repair_records import RepairKeys, pending_repair
 from cdcd.progress.snapshot_records import (
     COMPARE,
@@ -313,10 +314,20 @@ def test_repairs_while_a_table_is_still_to_be_compared_complete_nothing() -> Non
 
 def test_a_table_whose_repair_is_refused_after_a_gap_gets_a_new_snapshot() -> None:
     it = repairing()
-    assert it.refused([PENDING, PENDING]) == [("public", "a")]
+    assert it.refused([PENDING, PENDING]) == [Request(SNAPSHOT, ("public", "a"))]
     assert it.is_wanted("public", "a")
     assert it.has_requests
     assert requests(table("a", DONE)).refused([PENDING]) == []
+
+
+def test_a_table_that_is_never_copied_is_not_copied_because_its_repair_is_refused() -> None:
+    names, known = TopicNames("p"), replace(table("a", WANTED), repair=ROWS)
+    recopies = Recopies(names, {}, {}, forbids=lambda _, name: name == "a")
+    it = SnapshotRequests("s", names, {known.topic: known}, takes=lambda *_: True, recopies=recopies)
+    assert it.refused([PENDING]) == [Request(STOP, ("public", "a"))]
+    assert it.is_stopped("public", "a"), "readers see that its topic lacks rows"
+    assert not it.has_requests
+    assert it.choose("public", "a") is None
 
 
 def test_a_key_that_changes_while_a_table_is_compared_or_repaired_brings_a_new_snapshot() -> None:
