@@ -58,7 +58,7 @@ def _existing(facts: PostgresFacts, source: SourceSettings) -> Iterator[Finding]
             hint,
             code="publication-incomplete",
         )
-    if facts.publication is None or facts.follows(source.slot):
+    if facts.publication is None or facts.follows(source.asked.slot):
         return
     if missing := [kind for kind in source.publish if kind not in facts.publication.words]:
         message = f"The publication {publication} leaves out {' and '.join(missing)}: the topics will not follow these"

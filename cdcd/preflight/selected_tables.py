@@ -21,9 +21,9 @@ from cdcd.source.identifiers import identifier
 from cdcd.source.publication_contents import (
     AskedPublication,
     PublicationChange,
-    creation_statement,
     given,
     listed_tables,
+    made_anew,
     publication_change,
     tables_in_schemas,
 )
@@ -41,7 +41,8 @@ def judge(facts: PostgresFacts, publication: str, asked: AskedPublication, table
     if facts.publication is None or not patterns:
         return
     if facts.found is not None and facts.follows(asked.slot):
-        yield from _followed(publication, publication_change(publication, asked, facts.found, facts.candidates), facts)
+        change = publication_change(publication, asked, facts.found, facts.candidates)
+        yield from _followed(publication, asked, change, facts)
         return
     names = set(facts.tables)
     published = [table for table in facts.candidates if (table.schema, table.name) in names]
@@ -51,13 +52,9 @@ def judge(facts: PostgresFacts, publication: str, asked: AskedPublication, table
     unasked = [table for table in published if not asked.has(table, roots.get(table.root_oid or 0))]
     if unasked:
         yield _unasked(publication, asked, unasked, facts)
-    if (lacking or unasked) and facts.found is not None and facts.found.is_given_to(asked.slot):
-        yield warning(
-            "publication",
-            f"cdcd does not alter the publication {publication} any more, because somebody else has altered it",
-            f"To let cdcd alter it again, run: {given(publication, asked.slot)}",
-            code="publication-incomplete",
-        )
+    is_given = facts.found is not None and facts.found.is_given_to(asked.slot)
+    if (lacking or unasked) and is_given and not facts.server.is_standby:
+        yield _left_alone(publication, asked, facts)
 
 
 def _unmatched(facts: PostgresFacts, patterns: Sequence[TablePattern]) -> Iterator[Finding]:
@@ -112,14 +109,15 @@ def _unasked(
     alter = f"ALTER PUBLICATION {identifier(publication)}"
     steps = []
     if found is not None and found.contents.is_everything:
-        anew = creation_statement(publication, selected, asked)
-        steps = ["BEGIN", f"DROP PUBLICATION {identifier(publication)}", anew, "COMMIT"]
+        steps = [made_anew(publication, asked, facts.candidates)]
     else:
-        if rest:  # a whole schema has them
-            schemas = {table.schema for table in rest}
+        if rest and found is not None:  # whole schemas have them, or their roots
+            oids = {oid for table in rest for oid in (table.oid, table.root_oid)}
+            holding = {table.schema for table in facts.candidates if table.oid in oids}
+            schemas = {each for each in holding if found.schema_oids.get(each) in found.contents.schemas}
             kept = [table for table in selected if table.schema in schemas and table.oid not in listed]
             steps += [f"{alter} ADD {listed_tables(kept)}"] if kept else []
-            steps.append(f"{alter} DROP {tables_in_schemas(sorted(schemas))}")
+            steps += [f"{alter} DROP {tables_in_schemas(sorted(schemas))}"] if schemas else []
         if out and found is not None:
             steps.append(f"{alter} DROP {listed_tables([table for table in found.listed if table.oid in out])}")
     names = [qualified_name(table.schema, table.name) for table in unasked]
@@ -131,19 +129,47 @@ def _unasked(
     )
 
 
-def _followed(publication: str, change: PublicationChange, facts: PostgresFacts) -> Iterator[Finding]:
+def _left_alone(publication: str, asked: AskedPublication, facts: PostgresFacts) -> Finding:
+    """Why the daemon does not alter the publication that its comment gives to it."""
+    found, name = facts.found, identifier(publication)
+    qualified = [] if found is None else [table for table in found.listed if table.is_qualified]
+    if found is not None and not found.is_owned:
+        why = f"the role {facts.server.role} does not own it"
+        hint = f"Let its owner run: ALTER PUBLICATION {name} OWNER TO {identifier(facts.server.role)}"
+    elif qualified:
+        table = qualified_name(qualified[0].schema, qualified[0].name)
+        why = f"it has a row filter or a list of columns for {table}, which would be lost"
+        hint = "Alter it yourself, or take out the filter and the list: then cdcd alters it again"
+    else:
+        why = "it is not as cdcd has left it: somebody has altered it, or the database was restored from a dump"
+        hint = f"To let cdcd alter it again, run: {given(publication, asked.slot)}"
+    return warning(
+        "publication",
+        f"cdcd does not alter the publication {publication}, because {why}",
+        hint,
+        code="publication-incomplete",
+    )
+
+
+def _followed(
+    publication: str, asked: AskedPublication, change: PublicationChange, facts: PostgresFacts
+) -> Iterator[Finding]:
     """What the next stream does about the publication, and what it leaves."""
     for what, tables in (("adds to", change.added), ("takes out of", change.taken_out)):
         if tables:
             names = [qualified_name(table.schema, table.name) for table in tables]
             yield ok("tables", f"The next stream of cdcd {what} the publication {publication}: {_first(names)}")
     if change.needs_new_one:
+        why = "the settings ask for no table that it could add, and it leaves no publication empty"
+        hint = "Correct source.tables and source.exclude"
+        if facts.found is not None and facts.found.contents.is_everything:
+            why = "PostgreSQL alters no publication of all tables so"
+            anew = made_anew(publication, asked, facts.candidates, asked.slot)
+            hint = f"Correct the settings, or run: {anew}. Then run cdcd check; cdcd copies the tables again"
         yield warning(
             "tables",
-            f"The publication {publication} cannot be altered as the settings ask: PostgreSQL takes no table out of "
-            "ALL TABLES, and cdcd leaves no publication empty",
-            "Correct source.tables and source.exclude. Or stop the daemon, and run: "
-            f"DROP PUBLICATION {identifier(publication)}; then start it: it makes another one, and copies its tables",
+            f"cdcd cannot alter the publication {publication} as the settings ask: {why}",
+            hint,
             code="publication-incomplete",
         )
     if change.bare:

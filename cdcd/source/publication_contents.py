@@ -226,7 +226,7 @@ class PublicationChange:
     foreign: Sequence[CandidateTable] = ()
     """Asked for, and not added: the role does not own them."""
     needs_new_one: bool = False
-    """PostgreSQL cannot alter it so: it has all tables, or the settings ask for no table that there is."""
+    """It stays as it is: PostgreSQL takes no table out of all tables, or no table that is asked for can be added."""
 
 
 def publication_change(
@@ -248,7 +248,7 @@ def publication_change(
     added = [table for table in missing if table not in bare and table not in foreign]
     tables = frozenset(table.oid for table in selected if table not in bare and table not in foreign)
     if not (tables or schemas):
-        return PublicationChange(needs_new_one=True)
+        return PublicationChange(bare=bare, foreign=foreign, needs_new_one=True)
     target = PublicationContents(asked.operations, asked.via_root, False, schemas, tables)
     return replace(_statements(name, asked, found, target, added), bare=bare, foreign=foreign)
 
@@ -314,6 +314,20 @@ def created_for(publication: str, target: str, asked: AskedPublication | None = 
     return f"CREATE PUBLICATION {identifier(publication)} FOR {target}" + (
         f" WITH ({', '.join(options)})" if options else ""
     )
+
+
+def made_anew(publication: str, asked: AskedPublication, candidates: Sequence[CandidateTable], slot: str = "") -> str:
+    """The statements that drop the publication and make it as asked; `slot`: they give it to the daemon of this slot.
+
+    They are one transaction. PostgreSQL could never send a change that was made while there was no publication.
+    """
+    selected = asked.select(candidates)
+    if asked.is_everything:
+        made = created_for(publication, "ALL TABLES", asked)
+    else:
+        made = creation_statement(publication, selected, asked)
+    comment = [given(publication, slot)] if slot else []
+    return "; ".join(["BEGIN", f"DROP PUBLICATION {identifier(publication)}", made, *comment, "COMMIT"])
 
 
 def listed_tables(tables: Sequence[CandidateTable | ListedTable]) -> str:

@@ -14,7 +14,12 @@ from cdcd.preflight.postgres_facts import PostgresFacts
 from cdcd.progress.continuity import Server
 from cdcd.snapshot.table_rules import NO_SNAPSHOT_RULES, SnapshotRules
 from cdcd.source.privileges import TablePrivileges
-from cdcd.source.publication_contents import PublishedOperations
+from cdcd.source.publication_contents import (
+    FoundPublication,
+    ListedTable,
+    PublicationContents,
+    PublishedOperations,
+)
 from cdcd.source.published_tables import UnsentPartition
 from cdcd.source.replica_identity import TableIdentity
 from cdcd.source.server import ServerFacts
@@ -349,6 +354,82 @@ def test_what_the_publication_has_beyond_the_settings_is_said() -> None:
     ]))  # fmt: skip
     assert (told.level, told.about) == (Level.WARNING, "tables")
     assert "has public.notes, which the settings do not ask for" in told.message
+
+
+def given_to_cdcd(*listed: int, **more: Any) -> FoundPublication:
+    """A publication whose comment gives it to the daemon: with the tables of CANDIDATES that have these OIDs."""
+    tables = [ListedTable(each.oid, each.schema, each.name) for each in CANDIDATES if each.oid in listed]
+    now = PublicationContents(ALL, False, tables=frozenset(listed))
+    found = FoundPublication(now, now.comment("cdcd"), True, False, tables, {"public": 2200}, listed)
+    return replace(found, **more)
+
+
+@pytest.mark.parametrize(
+    ("differs", "why", "hint"),
+    [
+        (
+            {"comment": PublicationContents(ALL, False, tables=frozenset([77])).comment("cdcd")},
+            "somebody has altered it, or the database was restored from a dump",
+            """run: COMMENT ON PUBLICATION "cdcd" IS 'cdcd alters this""",
+        ),
+        ({"is_owned": False}, "the role cdc does not own it", 'ALTER PUBLICATION "cdcd" OWNER TO "cdc"'),
+        (
+            {"listed": [ListedTable(1, "public", "orders", is_qualified=True)]},
+            "it has a row filter or a list of columns for public.orders",
+            "take out the filter",
+        ),
+    ],
+)
+def test_why_cdcd_leaves_alone_the_publication_that_its_comment_gives_to_it_is_said(
+    differs: dict[str, Any], why: str, hint: str
+) -> None:
+    facts: dict[str, Any] = {
+        "publication": ALL, "tables": ("public.orders", "public.notes"), "candidates": CANDIDATES
+    }  # fmt: skip
+    assert not about("publication", bad(judged(found=given_to_cdcd(1), **facts))), "the next stream alters it"
+    found = given_to_cdcd(1, **differs)
+    [told] = about("publication", bad(judged(found=found, **facts)))
+    assert (why in told.message, hint in told.hint) == (True, True), told
+    assert not about("publication", bad(judged(found=found, **STANDBY, **facts))), "the primary's is judged there"
+
+
+def test_without_create_nothing_alters_the_publication_and_what_it_lacks_is_said() -> None:
+    inserts = PublishedOperations(updates=False, deletes=False, truncates=False)
+    now = PublicationContents(inserts, False, tables=frozenset([1]))
+    found = replace(given_to_cdcd(1), contents=now, comment=now.comment("cdcd"))
+    told = bad(judged(publication=inserts, found=found, create=False, tables=("public.orders",), slot=SLOT))
+    assert any("leaves out update and delete and truncate" in each.message for each in told)
+
+
+def test_a_publication_of_all_tables_is_made_anew_in_one_transaction() -> None:
+    now = PublicationContents(ALL, False, is_everything=True)
+    found = FoundPublication(now, now.comment("cdcd"), True, True, (), {"public": 2200})
+    [told] = bad(judged(publication=ALL, found=found, tables=("public.orders",), candidates=CANDIDATES))
+    assert (
+        'run: BEGIN; DROP PUBLICATION "cdcd"; CREATE PUBLICATION "cdcd" FOR TABLE "public"."orders"; '
+        'COMMENT ON PUBLICATION "cdcd" IS '
+    ) in told.hint
+    assert "; COMMIT. Then run cdcd check" in told.hint, "changes between would have no publication, for ever"
+
+
+def test_tables_that_cdcd_may_not_add_are_named_also_if_there_is_no_other_one() -> None:
+    told = bad(judged(publication=ALL, found=given_to_cdcd(1), tables=("public.notes",), candidates=CANDIDATES))
+    assert ["no table that it could add" in each.message for each in told] == [True, False]
+    assert 'ALTER TABLE "public"."notes" REPLICA IDENTITY FULL; ALTER PUBLICATION "cdcd" ADD' in told[1].hint
+
+
+def test_a_schema_that_publishes_a_root_is_taken_out_for_its_partition_in_another_schema() -> None:
+    candidates = [
+        CandidateTable(1, "public", "orders", None, True),
+        CandidateTable(2, "roots", "days", 2, True, is_partitioned=True),
+        CandidateTable(3, "parts", "days_1", 2, True),
+    ]
+    now = PublicationContents(ALL, False, schemas=frozenset([9]), tables=frozenset([1]))
+    found = FoundPublication(now, "", True, True, (), {"public": 2200, "roots": 9, "parts": 10})
+    [told] = bad(judged(publication=ALL, found=found, tables=("public.orders",), candidates=candidates, privileges=[
+        MINE, replace(MINE, schema="parts", name="days_1")
+    ]))  # fmt: skip
+    assert 'Run: ALTER PUBLICATION "cdcd" DROP TABLES IN SCHEMA "roots". ' in told.hint
 
 
 def test_the_default_of_the_settings_says_nothing_about_an_existing_publication() -> None:
