@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 from dataclasses import replace
-from typing import Final
 
 from cdcd.config.settings import Settings
 from cdcd.daemon.kafka_session import KafkaSession
@@ -21,10 +20,7 @@ from cdcd.lsn import format_lsn
 from cdcd.progress.continuity import Server
 from cdcd.progress.records import SlotRecord
 from cdcd.progress.snapshot_records import DONE
-from cdcd.source.table_selection import qualified_name
-
-_NAMES_MAX: Final = 10
-"""So many tables are named in the log."""
+from cdcd.source.table_selection import count_and_names
 
 log = logging.getLogger(__name__)
 
@@ -52,22 +48,19 @@ def declare_gap(
         extra={
             "from": format_lsn(begin),
             "to": format_lsn(end),
-            "snapshots": _named([each for each in tables if each not in compared | left and each not in parked]),
-            "compared": _named([table for table in compared if table not in parked]),
-            "snapshots_after_unpark": _named([table for table in tables if table in parked and table not in left]),
-            **({"lacking_rows": _named(left)} if left else {}),
+            "snapshots": count_and_names(
+                [each for each in tables if each not in compared | left and each not in parked]
+            ),
+            "compared": count_and_names([table for table in compared if table not in parked]),
+            "snapshots_after_unpark": count_and_names(
+                [table for table in tables if table in parked and table not in left]
+            ),
+            **({"lacking_rows": count_and_names(left)} if left else {}),
         },
     )
     wanted = publisher.declare_gap(begin, end, tables, now, compared)
     snapshots = {**kafka.snapshots, **{each.topic: each for each in wanted}}
     return replace(kafka, snapshots=snapshots, begins_at=end)
-
-
-def _named(tables: Collection[Table]) -> str:
-    """The number of tables, and the names of the first ones."""
-    names = sorted(qualified_name(*table) for table in tables)
-    more = [f"{len(names) - _NAMES_MAX} more"] if len(names) > _NAMES_MAX else []
-    return f"{len(names)} ({', '.join([*names[:_NAMES_MAX], *more])})" if names else "0"
 
 
 def comparable(settings: Settings, kafka: KafkaSession, last: SlotRecord, tables: Collection[Table]) -> set[Table]:

@@ -18,12 +18,16 @@ from cdcd.source.catalog import Catalog
 from cdcd.source.publication import Publication
 from cdcd.source.publication_contents import ListedTable, PublicationChange, publication_change
 from cdcd.source.session import Locked, Session, StatementRejected
-from cdcd.source.table_selection import CandidateTable, qualified_name
+from cdcd.source.table_selection import CandidateTable, count_and_names
 
 log = logging.getLogger(__name__)
 
 LOCK_TIMEOUT_S: Final = 1.0
 """How long a query waits for a lock. The holder of the lock may itself wait for the daemon, its synchronous standby."""
+
+
+HINT_SIZE_MAX: Final = 4_000
+"""Longer statements, of very many tables, are left out of the log."""
 
 
 class PublicationSetup:
@@ -75,9 +79,8 @@ class PublicationSetup:
                 if change.statements:
                     self._publication.alter(change.statements)
         except (Locked, StatementRejected) as error:
-            hint = "To see the statements, run: cdcd check"
-            if change.statements:
-                hint = f"Its owner may run: BEGIN; {'; '.join(change.statements)}; COMMIT"
+            run = f"Its owner may run: BEGIN; {'; '.join(change.statements)}; COMMIT"
+            hint = run if change.statements and len(run) <= HINT_SIZE_MAX else ""
             said = f"the publication {name} stays as it is, and the next stream tries again: {error.message}"
             log.warning("%s", sentence(said, hint, "publication-incomplete"), extra={"code": "publication-incomplete"})
             return False
@@ -85,7 +88,7 @@ class PublicationSetup:
             return False
         log.info(
             "altered the publication as the settings ask",
-            extra={"publication": name, "added": _names(change.added), "taken_out": _names(change.taken_out)},
+            extra={"publication": name, "added": _named(change.added), "taken_out": _named(change.taken_out)},
         )
         return True
 
@@ -108,5 +111,5 @@ class PublicationSetup:
         return self._publication.tables()
 
 
-def _names(tables: Sequence[CandidateTable | ListedTable]) -> str:
-    return ",".join(qualified_name(table.schema, table.name) for table in tables)
+def _named(tables: Sequence[CandidateTable | ListedTable]) -> str:
+    return count_and_names([(table.schema, table.name) for table in tables])

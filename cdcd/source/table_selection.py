@@ -28,6 +28,9 @@ from typing import Final
 from cdcd.errors import RequestRejected, SettingsError
 from cdcd.source.identifiers import identifier
 
+NAMES_MAX: Final = 10
+"""So many tables are named in a line of the log."""
+
 _QUOTED: Final = re.compile(r'"((?:[^"]|"")*)"')
 _TOKEN: Final = re.compile(r'"(?:[^"]|"")*"|[^"]', re.DOTALL)
 _WILDCARDS: Final = frozenset("*?[")
@@ -121,6 +124,13 @@ def qualified_name(schema: str, table: str) -> str:
     Logical messages have no schema: they are `.messages`.
     """
     return ".".join(part if not part or _PLAIN.fullmatch(part) else identifier(part) for part in (schema, table))
+
+
+def count_and_names(tables: Iterable[tuple[str, str]]) -> str:
+    """The number of tables (schema and name), and the names of the first ones, for a line of the log."""
+    names = sorted(qualified_name(*table) for table in tables)
+    more = [f"{len(names) - NAMES_MAX} more"] if len(names) > NAMES_MAX else []
+    return f"{len(names)} ({', '.join([*names[:NAMES_MAX], *more])})" if names else "0"
 
 
 def shell_word(name: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from cdcd.config.settings import Settings, SinkSettings, SnapshotSettings, SourceSettings, TableSettings
-from cdcd.daemon.gap_declaration import _named, declare_gap
+from cdcd.daemon.gap_declaration import declare_gap
 from cdcd.daemon.kafka_session import KafkaSession
 from cdcd.progress.continuity import Server
 from cdcd.progress.records import DeferredTable, SlotRecord
@@ -102,8 +102,3 @@ def test_the_log_names_each_table_once_and_which_of_them_wait_because_they_are_p
     assert record.__dict__["snapshots"] == "2 (public.running, public.without)"
     assert record.__dict__["compared"] == "3 (public.compared, public.done, public.unknown)"
     assert record.__dict__["snapshots_after_unpark"] == "1 (public.deferred)"
-
-
-def test_the_log_names_only_the_first_of_many_tables() -> None:
-    many = [("public", f"t{number:02}") for number in range(25)]
-    assert _named(many) == "25 (" + ", ".join(f"public.t{number:02}" for number in range(10)) + ", 15 more)"

@@ -11,6 +11,7 @@ from cdcd.errors import RequestRejected, SettingsError
 from cdcd.source.table_selection import (
     CandidateTable,
     TablePattern,
+    count_and_names,
     qualified_name,
     select_candidates,
     select_published,
@@ -125,3 +126,8 @@ def test_a_command_that_is_pasted_into_a_shell_names_the_table_and_runs_nothing_
     for pasted in (word, json.dumps(word)[1:-1]):  # as in a log of JSON
         shown = subprocess.run(["sh", "-c", f"printf %s {pasted}"], capture_output=True, text=True, check=True).stdout
         assert pasted != word or TablePattern(shown).matches("public", name)
+
+
+def test_the_log_names_only_the_first_of_many_tables() -> None:
+    many = [("public", f"t{number:02}") for number in range(25)]
+    assert count_and_names(many) == "25 (" + ", ".join(f"public.t{number:02}" for number in range(10)) + ", 15 more)"
