@@ -68,14 +68,10 @@ class PublicationSetup:
         For the daemon that holds the slot: another one may have other settings. A publication that cannot be altered
         is used as it is, and the log says how to alter it.
         """
-        name, asked = self._source.publication, self._source.asked
-        found = self._publication.found()
-        if found is None or not found.is_followed_by(asked.slot):
-            return False
-        change = PublicationChange()
+        name, change = self._source.publication, PublicationChange()
         try:
             with self._session.lock_timeout(LOCK_TIMEOUT_S):
-                change = publication_change(name, asked, found, self._publication.all_candidates())
+                change = self._change()
                 if change.statements:
                     self._publication.alter(change.statements)
         except (Locked, StatementRejected) as error:
@@ -91,6 +87,19 @@ class PublicationSetup:
             extra={"publication": name, "added": _named(change.added), "taken_out": _named(change.taken_out)},
         )
         return True
+
+    def is_to_change(self) -> bool:
+        """Whether `follow` is to alter it."""
+        with self._session.lock_timeout(LOCK_TIMEOUT_S):
+            return bool(self._change().statements)
+
+    def _change(self) -> PublicationChange:
+        """What makes the publication what the settings ask for; no statements if the daemon does not alter it."""
+        name, asked = self._source.publication, self._source.asked
+        found = self._publication.found()
+        if found is None or not found.is_followed_by(asked.slot):
+            return PublicationChange()
+        return publication_change(name, asked, found, self._publication.all_candidates())
 
     def choose_binary(self, catalog: Catalog) -> bool:
         """Whether every published type has a binary form that cdcd reads. False if a lock hides the types."""

@@ -8,7 +8,8 @@ The order, and why:
 1. The judges of `cdcd check` look at PostgreSQL (`start_judgement`), before anything is made. Publication and slot are
    made if they are missing (`publication_setup`, `slot_setup`). The published types decide between binary and text.
 2. START_REPLICATION: a slot has one reader, so this is the lock. A second daemon fails here and stands by. Whoever
-   holds the slot alters the publication as the settings ask.
+   holds the slot alters the publication as the settings ask. A refusal by the judges waits for that: it may be of a
+   table that the settings take out now.
 3. The server must be the one that the progress tells of. Then the producers take over their transactional.ids. This
    fences a zombie, and ends its open Kafka transaction. The progress is final only after this, so the daemon reads it
    once more. All of this lasts as long as Kafka is away. Therefore `kafka_takeover` has a thread of its own, and this
@@ -34,7 +35,7 @@ from cdcd.daemon.kafka_takeover import KafkaTakeover
 from cdcd.daemon.publication_setup import PublicationSetup
 from cdcd.daemon.slot_setup import SlotSetup
 from cdcd.daemon.wiring import ServerConnection, StreamResources, assemble
-from cdcd.errors import GapError, PostgresUnavailable
+from cdcd.errors import GapError, PostgresUnavailable, RequestRejected
 from cdcd.lsn import format_lsn
 from cdcd.progress.continuity import Server
 from cdcd.source.replication_stream import status_interval_s
@@ -91,9 +92,14 @@ class StreamStartup:
         """Carry out the start. Returns None if `stopping` turned true meanwhile. Raises what the parts raise."""
         source = self._settings.source
         catalog = self._clients.catalog(self._session)
-        is_judged = self._fallbacks.judgement.judge(self._session, self._settings)
-        self._publication.ensure(is_judged=is_judged)
-        may_be_binary = self._fallbacks.judgement.judge_columns(self._session, self._settings)
+        refused: RequestRejected | None = None
+        try:
+            self._publication.ensure(is_judged=self._judge())
+            may_be_binary = self._judge_columns()
+        except RequestRejected as error:
+            if not self._publication.is_to_change():
+                raise
+            refused, may_be_binary = error, False  # the settings may take out what is refused
         binary = self._fallbacks.binary
         if binary is None:
             binary = self._publication.choose_binary(catalog) and may_be_binary
@@ -121,8 +127,10 @@ class StreamStartup:
         self._fallbacks.walsender_pid = stream.backend_pid
         if self._publication.follow():
             # What has joined is judged, too. A type or a mask that needs text mode ends the stream at its first event.
-            self._fallbacks.judgement.judge(self._session, self._settings)
-            self._fallbacks.judgement.judge_columns(self._session, self._settings)
+            self._judge()
+            self._judge_columns()
+        elif refused is not None:
+            raise refused
         held = self._slot.held_by(here, stream)  # only now, because no other client moves the slot any more
         confirmed_lsn = held.confirmed_lsn
         log.info(
@@ -170,6 +178,12 @@ class StreamStartup:
             extra["lsn_base"] = format_lsn(kafka.lsn_base)
         log.info("going on", extra=extra)
         return resources
+
+    def _judge(self) -> bool:
+        return self._fallbacks.judgement.judge(self._session, self._settings)
+
+    def _judge_columns(self) -> bool:
+        return self._fallbacks.judgement.judge_columns(self._session, self._settings)
 
     def _is_stopping(self) -> bool:
         self._heartbeat()

@@ -87,7 +87,8 @@ def _lesser(table: TableIdentity, publication: str) -> tuple[str, str]:
     run = "; ".join(f"ALTER TABLE {name} REPLICA IDENTITY FULL" for name in names[:TABLES_SHOWN])
     also = "; ..." if len(names) > TABLES_SHOWN else ""
     via_root = f"ALTER PUBLICATION {identifier(publication)} SET (publish_via_partition_root = false)"
-    return message, f"Run: {run}{also}. Or publish each partition as a table of its own: {via_root}"
+    own = "Or publish each partition as a table of its own, with source.publish_via_partition_root = false"
+    return message, f"Run: {run}{also}. {own}; in a publication that cdcd does not alter: {via_root}"
 
 
 def _for_each(

@@ -13,7 +13,7 @@ from cdcd.config.settings import Settings, SinkSettings, SourceSettings
 from cdcd.daemon.clients import Clients
 from cdcd.daemon.fallbacks import Fallbacks
 from cdcd.daemon.stream_startup import StreamStartup
-from cdcd.errors import KafkaUnavailable
+from cdcd.errors import KafkaUnavailable, RequestRejected
 from cdcd.progress.records import SlotRecord
 from cdcd.sink.topics import TopicNames, own_specs
 from cdcd.source.connection import SystemIdentity
@@ -77,3 +77,36 @@ def test_a_first_start_beats_its_heart_while_another_slots_transaction_hides_the
     startup.close()
     wake.close()
     assert beats
+
+
+@pytest.mark.parametrize(("is_to_change", "follows"), [(False, False), (True, False), (True, True)])
+def test_a_table_that_is_refused_keeps_no_daemon_from_taking_it_out_of_the_publication(
+    is_to_change: bool, follows: bool
+) -> None:
+    settings = Settings(source=SourceSettings(dsn="d", slot="s"), sink=SinkSettings(bootstrap_servers="b", prefix="p"))
+    clients, fallbacks, wake, done = PlayedClients(settings), Fallbacks(binary=True), WakeupPipe(), list[str]()
+    stream = SimpleNamespace(**vars(clients.replication_stream().enter_result), backend_pid=1)
+    clients.replication_stream = lambda: nullcontext(stream)  # type: ignore[method-assign]
+    stream.enlarge_read_buffer = lambda: None
+
+    def judge(*_: object) -> bool:
+        if "altered" not in done:
+            raise RequestRejected("a table is refused", code="partition-identity-lesser")
+        return True
+
+    def follow() -> bool:
+        done.extend(["altered"] if follows else [])
+        return follows
+
+    def held_by(*_: object) -> None:
+        raise KafkaUnavailable("the start goes on", code="kafka-unavailable")
+
+    fallbacks.judgement = cast("Any", SimpleNamespace(judge=judge, judge_columns=judge))
+    startup: Any = StreamStartup(settings, clients, fallbacks, wake, lambda: False)
+    startup._publication = SimpleNamespace(ensure=lambda **_: None, is_to_change=lambda: is_to_change, follow=follow)
+    startup._slot = SimpleNamespace(ensure=lambda *_: None, start=lambda *_: done.append("started"), held_by=held_by)
+    with pytest.raises(KafkaUnavailable if follows else RequestRejected):
+        startup.open()
+    startup.close()
+    wake.close()
+    assert done == (["started"] if is_to_change else []) + (["altered"] if follows else [])
