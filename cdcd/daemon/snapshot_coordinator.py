@@ -251,6 +251,7 @@ class SnapshotCoordinator:
         elif room.accepts_batch and (found := self._scan.found) is not None:
             self._scan = None
             self._next_scan_s = now + SCAN_INTERVAL_S
+            self._requests.note_waiting(found.incarnations or {})
             if found.wants_snapshot:
                 self._begin()
             elif room.is_history_known and found.incarnations is not None:
@@ -410,10 +411,11 @@ class SnapshotCoordinator:
         return 0 if rows is None else rows.bytes_left
 
     def progress(self, now: float) -> SnapshotProgress | None:
-        """How far the snapshot that is under way is; None if there is none. For any thread."""
+        """How far the snapshot is that is under way, or waits for its hours; None if there is none. For any thread."""
         state, rows = self.state, self._rows
         if state is SnapshotState.IDLE:
-            return None
+            waiting = 0 if self.are_hours_open else self._requests.waiting
+            return SnapshotProgress(is_read=False, waiting=waiting) if waiting else None
         if rows is None:
             return SnapshotProgress(is_read=False)
         is_read = state is SnapshotState.READING

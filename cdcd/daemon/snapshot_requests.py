@@ -66,6 +66,8 @@ class SnapshotRequests:
         self.is_paused = is_paused
         """No table gets a snapshot for now: a person has paused them. Read by any thread."""
         self.are_hours_open: Final = are_hours_open
+        self.waiting = 0
+        """So many tables waited for the hours of snapshots when they were last counted. Read by any thread."""
         self._slot = slot
         self._names = names
         self._snapshots = dict(snapshots)
@@ -138,7 +140,16 @@ class SnapshotRequests:
         `seen`: the table as the catalog describes it; the result has it. A snapshot of a replaced table begins at the
         start.
         """
-        if self.waits or (schema, table) in self._parked():
+        return None if self.waits else self._wanted(schema, table, seen)
+
+    def note_waiting(self, published: PublishedTables) -> None:
+        """Count the published tables that wait for the hours of snapshots."""
+        waiting = () if self.are_hours_open() else published.items()
+        self.waiting = sum(self._wanted(*table, seen) is not None for table, seen in waiting)
+
+    def _wanted(self, schema: str, table: str, seen: Incarnation | None) -> TableSnapshot | None:
+        """As `choose`, whether snapshots may be read now or not."""
+        if (schema, table) in self._parked():
             return None
         topic = self._names.topic(schema, table)
         known = self._snapshots.get(topic)

@@ -207,6 +207,7 @@ def _snapshot(status: Status, now_s: float) -> Document | None:
         "is_read": found.is_read,
         "is_paused": status.depths().snapshots_paused,
         "is_out_of_hours": status.depths().snapshots_out_of_hours,
+        "waiting": found.waiting,
         "lsn": _lsn(found.lsn),
         "tables": len(found.tables),
         "tables_left": len(unfinished),

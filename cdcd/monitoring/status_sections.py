@@ -144,6 +144,8 @@ def snapshot(document: Document) -> tuple[str, Grid] | None:
     )
     if (more := found["tables_left"] - len(found["unfinished"])) > 0:
         grid.rows.append((plural(more, "more table"), "", "", "", ""))
+    if waiting := found.get("waiting"):
+        return f"{plural(waiting, 'table')} not copied yet: snapshots wait for snapshot.hours", grid
     if not found["lsn"]:
         return "PostgreSQL prepares it, and waits for the end of transactions that write", grid
     if not found["is_read"]:

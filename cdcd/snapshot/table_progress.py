@@ -42,6 +42,8 @@ class SnapshotProgress:
     tables: tuple[TableProgress, ...] = ()
     seconds_left: int | None = None
     """At the rate so far; None if that is not known yet."""
+    waiting: int = 0
+    """Nothing is under way, and so many tables wait for the hours of snapshots."""
 
 
 class ReadingProgress:

@@ -19,6 +19,7 @@ from typing import Final, TextIO
 from cdcd.cli.commands import Load
 from cdcd.cli.commands.daemon_request import requests_session, send_request
 from cdcd.cli.commands.daemon_wait import DaemonWait
+from cdcd.clock import wall_us
 from cdcd.config.settings import Settings
 from cdcd.errors import RequestRejected, SettingsError
 from cdcd.lsn import format_lsn
@@ -76,7 +77,9 @@ def snapshot(settings: Settings, tables: Sequence[str], *, wait: bool, as_json: 
                 requested[progress.names.topic(*table)] = (qualified_name(*table), sent)
         bar = ProgressBar(sys.stderr)
         if wait:
-            log.info("requested; waiting for the daemon", extra={"tables": len(requested)})
+            hours = settings.snapshot.copy_hours
+            closed = {} if hours.are_open(wall_us()) else {"hours": hours.text, "time_zone": hours.time_zone}
+            log.info("requested; waiting for the daemon", extra={"tables": len(requested), **closed})
         while wait and requested:
             last = progress.last_record()
             progress.settle()

@@ -32,12 +32,13 @@ from cdcd.daemon.snapshot_requests import UNPUBLISHED, SnapshotRequests
 from cdcd.daemon.snapshot_rows import SnapshotLimits
 from cdcd.errors import PostgresUnavailable
 from cdcd.progress.repair_records import RepairKeys
-from cdcd.progress.snapshot_records import DONE, RUNNING, STOPPED, WANTED, Choose, TableSnapshot
+from cdcd.progress.snapshot_records import DONE, RUNNING, STOPPED, WANTED, Choose, TableSnapshot, wanted_snapshot
 from cdcd.sink.batches import BatchBuilder, RepairBatch
 from cdcd.sink.topics import TopicNames
 from cdcd.snapshot.copy_format import SIGNATURE
 from cdcd.snapshot.copy_rate import CopyRate
 from cdcd.snapshot.repair_events import RepairRows
+from cdcd.snapshot.table_progress import SnapshotProgress
 from cdcd.source.heaps import Heap
 from cdcd.source.incarnations import Incarnation
 from cdcd.source.pg_types import PgType
@@ -479,6 +480,23 @@ def test_a_snapshot_begins_by_itself_when_its_hours_do_and_pauses_when_they_end(
     it.turn()
     it.connection.arrived = [HEADER + row(2), TRAILER]
     assert it.turn().finished == Finished(LSN, 1, 2)
+
+
+def test_a_table_that_waits_for_the_hours_is_told_before_its_snapshot_begins() -> None:
+    it = Played(
+        are_hours_open=False,
+        snapshots={"p.public.u": replace(wanted_snapshot("s", "p.public.u", "public", "u"), state=DONE)},
+    )
+    it.turn()
+    it.exports[0].done = True
+    it.turn()
+    assert it.is_in(SnapshotState.IDLE)
+    it.turn()
+    it.scans[0].found = ScanResult(False, {("public", name): Incarnation(1) for name in "tu"})
+    it.turn()
+    assert it.coordinator.progress(NOW) == SnapshotProgress(is_read=False, waiting=1)
+    it.are_hours_open = True
+    assert it.coordinator.progress(NOW) is None, "the next scan finds it"
 
 
 def test_rows_are_repaired_while_the_snapshots_are_paused() -> None:
