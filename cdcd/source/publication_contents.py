@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Final
 
 from cdcd.source.identifiers import identifier, literal
@@ -68,10 +69,14 @@ class AskedPublication:
     slot: str = ""
     """The slot whose daemon alters the publication; empty: none does."""
 
-    @property
+    @cached_property
     def patterns(self) -> list[TablePattern]:
         """The patterns of `tables`. Raises SettingsError if one is not written as schema.table."""
         return [TablePattern.parse(text) for text in self.tables]
+
+    @cached_property
+    def _excluded(self) -> list[TablePattern]:
+        return [TablePattern.parse(text) for text in self.exclude]
 
     @property
     def is_everything(self) -> bool:
@@ -88,13 +93,11 @@ class AskedPublication:
         if root is not None and root.oid != table.oid and self.has(root, None):
             return True
         names = [(each.schema, each.name) for each in (table, root) if each is not None]
-        excluded = [TablePattern.parse(text) for text in self.exclude]
-        return _match(self.patterns, names[:1]) and not _match(excluded, names)
+        return _match(self.patterns, names[:1]) and not _match(self._excluded, names)
 
     def select(self, candidates: Sequence[CandidateTable]) -> list[CandidateTable]:
         """The tables of today that are asked for. A partition is left out if its root is asked for, or excluded."""
-        excluded = [TablePattern.parse(text) for text in self.exclude]
-        left_out = {table.oid for table in candidates if _match(excluded, [(table.schema, table.name)])}
+        left_out = {table.oid for table in candidates if _match(self._excluded, [(table.schema, table.name)])}
         left = [table for table in candidates if not {table.oid, table.root_oid} & left_out]
         return select_candidates(self.patterns, left)
 
@@ -244,9 +247,11 @@ def publication_change(
     missing = [table for table in selected if table.oid not in now.tables]
     needs_identity = asked.operations.updates or asked.operations.deletes
     bare = [table for table in missing if needs_identity and not table.has_identity]
-    foreign = [table for table in missing if not table.is_owned and table not in bare]
-    added = [table for table in missing if table not in bare and table not in foreign]
-    tables = frozenset(table.oid for table in selected if table not in bare and table not in foreign)
+    left = {table.oid for table in bare}
+    foreign = [table for table in missing if not table.is_owned and table.oid not in left]
+    left |= {table.oid for table in foreign}
+    added = [table for table in missing if table.oid not in left]
+    tables = frozenset(table.oid for table in selected if table.oid not in left)
     if not (tables or schemas):
         return PublicationChange(bare=bare, foreign=foreign, needs_new_one=True)
     target = PublicationContents(asked.operations, asked.via_root, False, schemas, tables)

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import translate
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Final
 
 from cdcd.errors import RequestRejected, SettingsError
@@ -226,16 +226,19 @@ def nearest_table(pattern: TablePattern, tables: Iterable[tuple[str, str]]) -> s
 
 def _matches(pattern: str, name: str) -> bool:
     """Whether a pattern, or a part of one, matches a name. Brackets are a set of characters, or ordinary ones."""
-    return any(re.fullmatch(_expression(pattern, brackets), name) for brackets in ("[", "[[]"))
+    return any(_expression(pattern, brackets).fullmatch(name) for brackets in ("[", "[[]"))
 
 
-def _expression(pattern: str, brackets: str) -> str:
+@lru_cache(maxsize=1024)
+def _expression(pattern: str, brackets: str) -> re.Pattern[str]:
     """A regular expression. `brackets` replaces each opening bracket outside quotes."""
     texts = re.split(r'("(?:[^"]|"")*")', pattern)
     # `translate` ends each expression with \Z, which is cut off here.
-    return "".join(
-        re.escape(_QUOTED.sub(_unquoted, text)) if at % 2 else translate(text.replace("[", brackets))[:-2]
-        for at, text in enumerate(texts)
+    return re.compile(
+        "".join(
+            re.escape(_QUOTED.sub(_unquoted, text)) if at % 2 else translate(text.replace("[", brackets))[:-2]
+            for at, text in enumerate(texts)
+        )
     )
 
 

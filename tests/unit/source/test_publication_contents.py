@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from time import process_time
 from typing import Any
 
 import pytest
@@ -80,6 +81,18 @@ def test_a_table_whose_updates_would_fail_and_one_of_another_owner_are_left_to_a
     assert [table.name for table in left.foreign] == ["things"]
     inserts = PublishedOperations(updates=False, deletes=False)
     assert "notes" in [table.name for table in change(found(contents(1)), "public.*", operations=inserts).added]
+
+
+def test_the_time_to_judge_tables_that_are_left_to_a_person_grows_with_their_number() -> None:
+    """The daemon holds the slot meanwhile, and answers nothing."""
+    many = [
+        CandidateTable(oid, "public", f"t{oid}", None, has_identity=oid % 2 == 0, is_owned=oid % 3 == 0)
+        for oid in range(10_000)
+    ]
+    begin_s = process_time()
+    left = publication_change("cdcd", AskedPublication(["public.*"], slot=SLOT), found(contents(1)), many)
+    assert (len(left.bare), len(left.foreign)) == (4_999, 3_333)
+    assert process_time() - begin_s < 10, "with a look through a list for each table it is minutes"
 
 
 def test_what_exclude_names_is_left_out_with_its_partitions() -> None:
