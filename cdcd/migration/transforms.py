@@ -24,6 +24,9 @@ _EXPRESSION: Final = re.compile(r"(?:[A-Za-z0-9_.$^|-]|\\[.wd_-]|[*+?]|\((?!\?)|
 _REPLACEMENT: Final = re.compile(r"(?:[A-Za-z0-9._-]|\$[1-9](?!\d))*")
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _EXPRESSION_SIZE_MAX: Final = 500
+_REPETITIONS_MAX: Final = 4
+_CHOICES_MAX: Final = 12
+"""Each repetition, and each choice, multiplies the time that a topic without a match takes."""
 
 _ROUTED: Final = "${routedByValue}"
 _OUTBOX_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]*\.\{aggregate\}[A-Za-z0-9._-]*")
@@ -191,6 +194,8 @@ def routed(expression: str, replacement: str, topics: Mapping[str, str]) -> dict
     if len(expression) > _EXPRESSION_SIZE_MAX or not _EXPRESSION.fullmatch(expression):
         return None
     if not _REPLACEMENT.fullmatch(replacement):
+        return None
+    if len(re.findall("[*+]", expression)) > _REPETITIONS_MAX or len(re.findall("[?|]", expression)) > _CHOICES_MAX:
         return None
     try:
         pattern = re.compile(expression, re.ASCII)

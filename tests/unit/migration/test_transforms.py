@@ -110,6 +110,9 @@ def test_topics_that_entries_cannot_say_are_named() -> None:
         (r"a\.b)", "x", None),
         (r"a\Q.\Eb", "x", None),
         ("a" * 501, "x", None),
+        (r"(.*)(.*)(.*)(.*)\.c", "x", "a.b"),
+        (r".*" * 5 + "c", "x", None),  # with 249 characters it would take hours
+        (r"(a|a)" * 13, "x", None),
     ],
 )
 def test_a_topic_is_routed_as_java_does(expression: str, replacement: str, wanted: str | None) -> None:
