@@ -57,7 +57,10 @@ class ParkedTable:
     is_replaying: bool = False
     """Its parked events are on their way to its own topic."""
     is_keyless: bool = False
-    """Its parked events lack their key, so they are never replayed: they can only be discarded."""
+    """Its parked events lack the key that its topic's events have, so they are never replayed: they can only be
+    discarded."""
+    shares_topic: bool = False
+    """Its parked events name their table: they are for a topic that other tables share."""
 
     def document(self) -> dict[str, object]:
         """Return this table's part of the slot record's JSON."""
@@ -77,6 +80,8 @@ class DeferredTable:
     """The replay starts at this offset of the parked topic, or later."""
     is_replaying: bool = False
     """Its parked events are on their way to its own topic, after the snapshot's rows."""
+    shares_topic: bool = False
+    """As in ParkedTable."""
 
     reason: ClassVar[str] = "its snapshot runs"
 
@@ -390,6 +395,7 @@ def _slot_record(fields: _Fields) -> SlotRecord:
                 offset=each.number("offset"),
                 is_replaying=each.flag("replaying"),
                 is_keyless=each.has("keyless") and each.flag("keyless"),
+                shares_topic=_shares_topic(each),
             )
             for each in fields.each("parked")
         ),
@@ -401,6 +407,7 @@ def _slot_record(fields: _Fields) -> SlotRecord:
                 lsn=each.lsn("lsn"),
                 offset=each.number("offset"),
                 is_replaying=each.flag("replaying"),
+                shares_topic=_shares_topic(each),
             )
             for each in fields.each("deferred")
         ),
@@ -444,6 +451,10 @@ def _snapshot_state(fields: _Fields) -> SnapshotState:
     )
 
 
+def _shares_topic(fields: _Fields) -> bool:
+    return fields.has("shares_topic") and fields.flag("shares_topic")
+
+
 def _lacks_records(fields: _Fields) -> bool:
     return fields.has("lacks_records") and fields.flag("lacks_records")
 
@@ -476,6 +487,7 @@ def _deferred_document(table: ParkedTable | DeferredTable) -> dict[str, object]:
         "lsn": format_lsn(table.lsn),
         "offset": table.offset,
         "replaying": table.is_replaying,
+        **({"shares_topic": True} if table.shares_topic else {}),
     }
 
 

@@ -112,13 +112,39 @@ class ParkedTables:
             if known is not None:
                 self._tables[table] = _parked(known, reason)
                 self._refusal_unreported = True
+        self._keep_what_fits_no_more()
         self._park(self._pending.parked, last.lsn if last is not None else 0)
+
+    def _keep_what_fits_no_more(self) -> None:
+        """Replay nothing for a table that shares its topic now and did not before, or the other way.
+
+        Keys and events name their table on a shared topic only.
+        """
+        for table, known in self._tables.items():
+            shares = self._topics.names.shares_topic(*table)
+            if known.shares_topic == shares or (isinstance(known, ParkedTable) and known.is_keyless):
+                continue
+            kinds = ("that tables share", "of its own")
+            now, before = kinds if shares else kinds[::-1]
+            reason = f"the settings give it a topic {now}, and its parked events are for one {before}"
+            self._tables[table] = replace(_parked(known, reason), is_keyless=True)
+            log.warning(
+                "the table %s is parked: %s. Run: cdcd unpark --discard %s, which also takes a new snapshot "
+                "[key-unknown]",
+                qualified_name(*table),
+                reason,
+                shell_word(qualified_name(*table)),
+                extra={"code": "key-unknown"},
+            )
 
     def _park(self, reasons: Mapping[Table, str], lsn: int) -> None:
         new = [table for table in reasons if table not in self._tables]
         for table, offset in self._offsets(new):
             is_keyless = table in self._pending.keyless
-            self._tables[table] = ParkedTable(*table, reasons[table], lsn, offset, is_keyless=is_keyless)
+            shares = self._topics.names.shares_topic(*table)
+            self._tables[table] = ParkedTable(
+                *table, reasons[table], lsn, offset, is_keyless=is_keyless, shares_topic=shares
+            )
         for table, reason in reasons.items():
             known = self._tables[table]
             if isinstance(known, DeferredTable):
@@ -127,7 +153,8 @@ class ParkedTables:
     def _defer(self, tables: Iterable[Table], lsn: int) -> None:
         new = [table for table in tables if table not in self._tables]
         for table, offset in self._offsets(new):
-            self._tables[table] = DeferredTable(*table, lsn, offset)
+            shares = self._topics.names.shares_topic(*table)
+            self._tables[table] = DeferredTable(*table, lsn, offset, shares_topic=shares)
 
     def _offsets(self, new: Collection[Table]) -> Iterator[tuple[Table, int]]:
         """Yield each table with the offset from which on its records can be on the parked topic."""
@@ -206,7 +233,8 @@ class ParkedTables:
             return
         if known.is_keyless and request.action != DISCARD:
             log.warning(
-                "the parked events have no key, so they are not replayed. Run: cdcd unpark --discard %s [key-unknown]",
+                "the parked events lack their key, so they are not replayed. Run: cdcd unpark --discard %s "
+                "[key-unknown]",
                 shell_word(qualified_name(*table)),
                 extra={"table": ".".join(table), "code": "key-unknown"},
             )
@@ -306,4 +334,4 @@ class ParkedTables:
 
 
 def _parked(known: ParkedTable | DeferredTable, reason: str) -> ParkedTable:
-    return ParkedTable(known.schema, known.table, reason, known.lsn, known.offset)
+    return ParkedTable(known.schema, known.table, reason, known.lsn, known.offset, shares_topic=known.shares_topic)

@@ -182,9 +182,12 @@ def test_the_slot_record_carries_parked_and_deferred_tables() -> None:
     parked = (
         ParkedTable("public", "a", "too large", 0x100, 7),
         ParkedTable("x", "y", "z", 0, 0, is_replaying=True),
-        ParkedTable("x", "z", "its key is not known", 0, 0, is_keyless=True),
+        ParkedTable("x", "z", "its key is not known", 0, 0, is_keyless=True, shares_topic=True),
     )
-    deferred = (DeferredTable("public", "b", 0x200, 9), DeferredTable("public", "c", 0, 0, is_replaying=True))
+    deferred = (
+        DeferredTable("public", "b", 0x200, 9),
+        DeferredTable("public", "c", 0, 0, is_replaying=True, shares_topic=True),
+    )
     record = SlotRecord("s", 2, 1, 1, "7", 1, 1, 1, parked, deferred=deferred)
     assert parse_slot_record(record.key(), record.value()) == record
     assert record.incomplete == parked + deferred

@@ -20,7 +20,8 @@ from cdcd.sink.parking.state import ParkedTables, PendingParking
 from cdcd.sink.parking.wire_format import ParkedChunk, ParkedEvent, PartAssembler
 from cdcd.sink.publisher import Publisher, Source
 from cdcd.sink.table_topics import TableTopics, TopicSettings
-from cdcd.sink.topics import TopicNames
+from cdcd.sink.topics import TopicNames, TopicRule
+from cdcd.source.table_selection import TablePattern
 
 INSERT = ord("c")
 NAMES = TopicNames("p")
@@ -386,7 +387,8 @@ def test_tables_that_nothing_changed_during_their_copy_are_done_with_in_one_tran
 class Life:
     """Publishers of one slot, one after the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: TopicNames = NAMES) -> None:
+        self.names = names
         self.broker = FakeBroker()
         self.parking = PendingParking()
         self.lsn = 0
@@ -400,13 +402,13 @@ class Life:
         producer = FakeProducer(self.broker, "p-s")
         producer.start(lambda: False)
         reader = KafkaParkedReader(FakeReading(self.broker, NAMES.parked), **bounds)
-        topics = TableTopics(FakeAdmin(self.broker), NAMES, TopicSettings(1, 1))
+        topics = TableTopics(FakeAdmin(self.broker), self.names, TopicSettings(1, 1))
         last = self.last()
         tables = ParkedTables(topics, "s", last, self.parking, reader)
         self.publisher = Publisher(producer, topics, Source("s", "1", 1), last, tables)
 
     def publish(self, table: tuple[str, str], *values: bytes, asks: str = "", of: tuple[str, str] = ("", "")) -> None:
-        builder = BatchBuilder(tombstones=False)
+        builder = BatchBuilder(tombstones=False, shared_topic=self.names.shared_topic)
         self.lsn += 0x10
         builder.begin(self.lsn, self.lsn)
         for value in values:
@@ -419,7 +421,7 @@ class Life:
         self.publisher.commit()
 
     def topic(self, table: tuple[str, str]) -> list[bytes | None]:
-        name = NAMES.topic(*table)
+        name = self.names.on_broker(*table)
         return [seen.value for seen in self.broker.visible(name)[0]] if name in self.broker.topics else []
 
 
@@ -494,6 +496,45 @@ def test_events_without_their_key_are_never_replayed_and_can_be_given_up(caplog:
         life.publisher.replay(0.0)
     life.publish(A, b"4")
     assert life.topic(A) == [b"4"]
+
+
+@pytest.mark.parametrize("shares", [False, True])
+@pytest.mark.parametrize("is_copied", [False, True])
+def test_events_for_a_topic_of_another_kind_are_never_replayed_and_can_be_given_up(
+    caplog: pytest.LogCaptureFixture, *, shares: bool, is_copied: bool
+) -> None:
+    names = [NAMES, TopicNames("p", rules=[TopicRule(TablePattern("*.*"), "{prefix}.all")])]
+    before, now = names if shares else names[::-1]
+    life = Life(before)
+    if is_copied:
+        running = TableSnapshot("s", before.topic(*A), *A, RUNNING, 0x10)
+        batch = BatchBuilder(tombstones=False).build()
+        batch.snapshot_records, batch.end_lsn = [running], 0x10
+        life.publisher.publish(batch, 0.0)
+        life.publisher.commit()
+    else:
+        life.parking.parked[A] = "too large"
+        life.start()
+    life.publish(A, b"1")
+    life.names = now
+    for _ in range(2):  # also once it is in the slot record
+        life.start()
+        assert not life.publisher.has_replay
+        life.publish(B, b"2", asks=UNPARK)
+        assert not life.publisher.has_replay
+    assert caplog.text.count("public.a is parked: the settings give it a topic ") == 1
+    last = life.last()
+    assert last is not None
+    assert [each.is_keyless for each in last.parked] == [True]
+    assert last.deferred == ()
+    life.publish(B, b"3", asks=DISCARD)
+    while life.publisher.has_replay:
+        life.publisher.replay(0.0)
+    life.publish(A, b"4")
+    assert [value for value in life.topic(A) if value in (b"1", b"4")] == [b"4"]
+    found = KafkaProgressReader(FakeReading(life.broker, NAMES.snapshots)).every(lambda: False)
+    copies = [parse_snapshot_record(*record) for record in found.items()]
+    assert (now.topic(*A), WANTED) in [(each.topic, each.state) for each in copies]
 
 
 def test_nothing_is_given_up_of_a_table_that_is_not_parked(life: Life) -> None:
