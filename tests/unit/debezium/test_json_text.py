@@ -31,6 +31,8 @@ def test_an_escape_is_found_at_every_place(size: int) -> None:
         for special in '"\\\n\x1f\x7féÿ€😀':
             text = "a" * at + special + "b" * (size - at - 1)
             assert json.loads(json_text.quoted(text)) == text
+            data = text.encode()
+            assert json.loads(written(json_text.write_string, data, 0, len(data))) == text
 
 
 def test_the_escapes_are_those_of_jackson() -> None:
