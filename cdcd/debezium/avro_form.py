@@ -6,6 +6,7 @@ Source: Apache Avro specification, "Binary Encoding". `event_schema` has the fie
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, final
 
 from librt.strings import BytesWriter
@@ -46,6 +47,7 @@ class AvroForm(EventForm):
 
     def __init__(self, prefix: str, database: str) -> None:
         super().__init__((prefix, database), _VALUE, _NULL + _VALUE, _VALUE, _NULL, _NULL + _NULL, b"")
+        self.no_transaction = _NULL
         self._begin = SOURCE_BEGIN + _text(prefix)
         self._database = _text(database)
         self._head = b""
@@ -107,11 +109,33 @@ class AvroForm(EventForm):
         return _VALUE + _long(now_ns // 1_000_000) + _VALUE + _long(now_ns // 1000) + _VALUE + _long(now_ns)
 
     def op_piece(self, op: int) -> bytes:
-        return _NULL + _text(chr(op))
+        return _text(chr(op))
 
     def message_key(self, prefix: str) -> bytes:
         return _VALUE + _text(prefix)
 
     def message_head(self, now_ns: int, source: bytes, prefix: str) -> bytes:
         head = _text("m") + _VALUE + _long(now_ns // 1_000_000)
-        return head + source + _NULL + _VALUE + _text(prefix) + _VALUE
+        return head + source + _VALUE + _text(prefix) + _VALUE
+
+    def write_transaction(self, out: BytesWriter, xid: bytes, lsn: i64, total: i64, of_collection: i64) -> None:
+        out.write(_VALUE)
+        mark = len(out)
+        out.append(0)
+        out.write(xid)
+        write_int(out, lsn)
+        out[mark] = u8((len(out) - mark - 1) << 1)  # less than 64: two numbers, and a colon
+        write_long(out, total)
+        write_long(out, of_collection)
+
+    def transaction_key(self, name: str) -> bytes:
+        return _text(name)
+
+    def transaction_event(
+        self, status: str, name: str, counts: Sequence[tuple[str, int]] | None, commit_ms: int
+    ) -> bytes:
+        shown = _NULL + _NULL
+        if counts is not None:
+            items = b"".join([_VALUE + _text(each) + _long(count) for each, count in counts])
+            shown = _VALUE + _long(sum([count for _, count in counts])) + _VALUE + _long(len(counts)) + items + b"\x00"
+        return _text(status) + _text(name) + shown + _long(commit_ms)

@@ -7,6 +7,7 @@ After: `event_encoder` encodes.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from cdcd.avro.codecs.lookup import TypeOptions
 from cdcd.avro.schema_store import SchemaStore, SchemaStores
@@ -48,15 +49,19 @@ class DebeziumFormat(EventFormat):
 
     def stream_encoder(self, records: RecordConsumer) -> EventEncoder:
         schemas = None if self._stores is None else self._stores.of_stream(records)
-        self._stream = self._encoder(records, schemas, self._last_commit)
+        self._stream = self._encoder(records, schemas, self._modes, self._last_commit)
         return self._stream
 
     def snapshot_encoder(self, records: RecordConsumer) -> EventEncoder:
-        return self._encoder(records, None if self._stores is None else self._stores.of_snapshots(records), 0)
+        schemas = None if self._stores is None else self._stores.of_snapshots(records)
+        modes = replace(self._modes, transactions=False)  # its rows belong to none
+        return self._encoder(records, schemas, modes, 0)
 
-    def _encoder(self, records: RecordConsumer, schemas: SchemaStore | None, last_commit: int) -> EventEncoder:
-        writer = EventWriter(records, self._names, self._modes, self._clock_ns, schemas, self._parked)
-        return EventEncoder(writer, ValueLookup(self._modes, self._options), last_commit)
+    def _encoder(
+        self, records: RecordConsumer, schemas: SchemaStore | None, modes: Modes, last_commit: int
+    ) -> EventEncoder:
+        writer = EventWriter(records, self._names, modes, self._clock_ns, schemas, self._parked)
+        return EventEncoder(writer, ValueLookup(modes, self._options), last_commit)
 
     def _position(self) -> int:
         """The commit LSN of the current transaction; 0 before the first."""

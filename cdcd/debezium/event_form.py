@@ -7,6 +7,8 @@ Source: Debezium's `Envelope`, `SourceInfo`, `PostgresSourceInfoStructMaker` and
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
@@ -40,6 +42,8 @@ class EventForm:
         """What stands for both rows."""
         self.row_end = row_end
         """What ends a row, and a struct."""
+        self.no_transaction = b""
+        """The field `transaction` of an event without metadata."""
         self.version: i64 = 0
         """Another number: the transaction, its origin or the clock is another one."""
         self._transaction = (0, 0, False)
@@ -107,7 +111,7 @@ class EventForm:
         raise NotImplementedError
 
     def op_piece(self, op: int) -> bytes:
-        """The fields `transaction` and `op`, between `source` and the last fields; `op`: an ASCII code."""
+        """The field `op`, between `transaction` and the last fields; `op`: an ASCII code."""
         raise NotImplementedError
 
     def message_key(self, prefix: str) -> bytes:
@@ -115,5 +119,19 @@ class EventForm:
         raise NotImplementedError
 
     def message_head(self, now_ns: int, source: bytes, prefix: str) -> bytes:
-        """What a logical message has before its content. `source`: as `write_source` writes it."""
+        """What a logical message has before its content. `source`: that field, and `transaction`."""
+        raise NotImplementedError
+
+    def write_transaction(self, out: BytesWriter, xid: bytes, lsn: i64, total: i64, of_collection: i64) -> None:
+        """Append the field `transaction`, with the numbers of an event. `xid`: in digits, and a colon."""
+        raise NotImplementedError
+
+    def transaction_key(self, name: str) -> bytes:
+        """The key of a record about the transaction with this id."""
+        raise NotImplementedError
+
+    def transaction_event(
+        self, status: str, name: str, counts: Sequence[tuple[str, int]] | None, commit_ms: int
+    ) -> bytes:
+        """The record itself. `name`: the id. `counts`: the events of each collection; None: it begins."""
         raise NotImplementedError

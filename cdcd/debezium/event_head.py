@@ -20,7 +20,7 @@ _BEFORE_SEQUENCE: Final = ("string", "long", "long", "string", "string")
 """The fields of `source` between SOURCE_BEGIN and `sequence`; one more before that of `snapshot`: its branch."""
 _BEHIND_SEQUENCE: Final = (
     "?long", "?long", "string", "string", "?long", "?long", "?long", "?string", "?long",  # the rest of `source`
-    "?long", "string", "?long", "?long", "?long",  # the rest of the event: `transaction` is null
+    "?transaction", "string", "?long", "?long", "?long",  # the rest of the event
 )  # fmt: skip
 """The fields behind it; `?`: which may be null."""
 
@@ -85,6 +85,8 @@ def _end_of(kind: str, value: bytes, at: int) -> int:
         if branch != 2:
             raise IndexError("no branch of a union")
         kind = kind[1:]
+    if kind == "transaction":
+        return int(after_long(value, after_long(value, _end_of("string", value, at))))
     if kind == "long":
         return int(after_long(value, at))
     size, at = int(read_long(value, at)), int(after_long(value, at))

@@ -63,6 +63,36 @@ MESSAGE_KEY: Final = Schema(
     "struct", "io.debezium.connector.postgresql.MessageKey", 1, fields=(("prefix", STRING.optional),)
 )
 
+TRANSACTION_KEY: Final = Schema(
+    "struct", "io.debezium.connector.common.TransactionMetadataKey", 1, fields=(("id", STRING),)
+)
+
+TRANSACTION_VALUE: Final = Schema(
+    "struct",
+    "io.debezium.connector.common.TransactionMetadataValue",
+    1,
+    fields=(
+        ("status", STRING),
+        ("id", STRING),
+        ("event_count", INT64.optional),
+        (
+            "data_collections",
+            Schema(
+                "array",
+                is_optional=True,
+                items=Schema(
+                    "struct",
+                    "event.collection",
+                    1,
+                    is_optional=True,
+                    fields=(("data_collection", STRING), ("event_count", INT64)),
+                ),
+            ),
+        ),
+        ("ts_ms", INT64),
+    ),
+)
+
 
 def envelope_schema(name: str, columns: Sequence[tuple[str, Schema]]) -> Schema:
     """The schema of a table's events. `name`: as `table_name` gives it."""

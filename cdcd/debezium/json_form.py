@@ -5,6 +5,7 @@ Before: `event_form` says what they are. After: `row_encoder` and `message_encod
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import final
 
 from librt.strings import BytesWriter
@@ -32,6 +33,7 @@ class JsonForm(EventForm):
             b'{"before":null,"after":null',
             b"}",
         )
+        self.no_transaction = b',"transaction":null'
         self._begin = (
             b',"source":{"version":' + quoted(DEBEZIUM_VERSION) + b',"connector":"postgresql","name":' + quoted(prefix)
         )
@@ -97,11 +99,35 @@ class JsonForm(EventForm):
         return b'","ts_ms":%d,"ts_us":%d,"ts_ns":%d}' % (now_ns // 1_000_000, now_ns // 1000, now_ns)
 
     def op_piece(self, op: int) -> bytes:
-        return b',"transaction":null,"op":"%c' % op
+        return b',"op":"%c' % op
 
     def message_key(self, prefix: str) -> bytes:
         return b'{"prefix":' + quoted(prefix) + b"}"
 
     def message_head(self, now_ns: int, source: bytes, prefix: str) -> bytes:
         head = b'{"op":"m","ts_ms":%d' % (now_ns // 1_000_000)
-        return head + source + b',"transaction":null,"message":{"prefix":' + quoted(prefix) + b',"content":'
+        return head + source + b',"message":{"prefix":' + quoted(prefix) + b',"content":'
+
+    def write_transaction(self, out: BytesWriter, xid: bytes, lsn: i64, total: i64, of_collection: i64) -> None:
+        out.write(b',"transaction":{"id":"')
+        out.write(xid)
+        write_int(out, lsn)
+        out.write(b'","total_order":')
+        write_int(out, total)
+        out.write(b',"data_collection_order":')
+        write_int(out, of_collection)
+        out.write(b"}")
+
+    def transaction_key(self, name: str) -> bytes:
+        return b'{"id":' + quoted(name) + b"}"
+
+    def transaction_event(
+        self, status: str, name: str, counts: Sequence[tuple[str, int]] | None, commit_ms: int
+    ) -> bytes:
+        total = shown = b"null"
+        if counts is not None:
+            total = b"%d" % sum([count for _, count in counts])
+            items = [b'{"data_collection":%b,"event_count":%d}' % (quoted(each), count) for each, count in counts]
+            shown = b"[" + b",".join(items) + b"]"
+        head = b'{"status":%b,"id":%b,"event_count":%b' % (quoted(status), quoted(name), total)
+        return head + b',"data_collections":%b,"ts_ms":%d}' % (shown, commit_ms)

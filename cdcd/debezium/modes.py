@@ -60,6 +60,8 @@ class Modes:
     null_as_default: bool = False
     """A null in a column with a default is written as the default: `replace.null.with.default` of Connect's
     converters, which is true there."""
+    transactions: bool = False
+    """`provide.transaction.metadata`."""
     keeps_lost: bool = False
     """A header has PostgreSQL's text of the values that Connect's types cannot hold. Debezium has no such header."""
     schema_names: AdjustmentMode = "none"

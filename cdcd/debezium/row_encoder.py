@@ -17,11 +17,13 @@ from mypy_extensions import i64
 
 from cdcd.debezium.added_fields import AddedToTable
 from cdcd.debezium.debezium_names import adjusted_field
+from cdcd.debezium.event_tail import EventTail
 from cdcd.debezium.event_writer import EventWriter
 from cdcd.debezium.field_writer import Field
 from cdcd.debezium.key_encoder import KeyEncoder
 from cdcd.debezium.lost_values import LostValues
 from cdcd.debezium.relation_schemas import relation_schemas
+from cdcd.debezium.transaction_metadata import TransactionMetadata
 from cdcd.pgoutput.messages import DELETE, KEY, TRUNCATE
 from cdcd.pgoutput.tuples import BINARY, NULL, TEXT, column_at
 from cdcd.transaction.change_consumer import RelationChanges
@@ -49,9 +51,14 @@ class RowEncoder(RelationChanges):
     """Encodes the changes of one relation in one version."""
 
     def __init__(
-        self, writer: EventWriter, relation: ResolvedRelation, fields: list[Field], lost: LostValues | None
+        self,
+        writer: EventWriter,
+        relation: ResolvedRelation,
+        fields: list[Field],
+        lost: LostValues | None,
+        metadata: TransactionMetadata | None,
     ) -> None:
-        """`lost`: keeps what an event does not have; None: nobody wants it."""
+        """`lost`: keeps what an event does not have; None: nobody wants it. `metadata`: that of EventTail."""
         self._writer = writer
         self._lost = lost
         self._relation = relation
@@ -59,8 +66,6 @@ class RowEncoder(RelationChanges):
         self._checks = TupleChecks(relation)
         self._key = KeyEncoder(writer, relation, fields)
         self._table: i64 = -1
-        form = writer.form
-        self._ops = {op: form.op_piece(op) for op in (_CREATE, _UPDATE, _DELETE, _TRUNCATE, _READ)}
         self._empty = b"{" if not writer.is_avro and not any(field.is_shown for field in fields) else b""
         """What begins a row without columns."""
         self._head = b""
@@ -71,12 +76,12 @@ class RowEncoder(RelationChanges):
         """What an event without rows has up to its source."""
         self._is_stale = False
         """A column may be null, and the schema does not say so."""
-        self._source = form.table_piece(relation.schema, relation.name)
+        table = (relation.schema, relation.name)
+        self._tail = EventTail(writer, table, metadata)
         self._rows: AddedToTable | None = None
         """Not None: flat rows, with what stands behind their columns."""
         if writer.rows is not None:
-            table = (relation.schema, relation.name)
-            self._rows = AddedToTable(writer.rows, form, table, is_empty=bool(self._empty))
+            self._rows = AddedToTable(writer.rows, writer.form, table, is_empty=bool(self._empty))
 
     @property
     def _has_delete_events(self) -> bool:
@@ -250,9 +255,7 @@ class RowEncoder(RelationChanges):
                 writer.see_clock()
             self._rows.write(out, op, lsn, writer.clock_ns)
         else:
-            writer.write_source(self._source, lsn)
-            out.write(self._ops[op])
-            out.write(writer.clock)
+            self._tail.write(op, lsn)
         out.write(writer.end)
 
     def _finish(self, op: i64, key: bytes | None, lsn: i64) -> bool:

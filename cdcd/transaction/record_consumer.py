@@ -6,7 +6,7 @@ After: `sink.batches` implements this. The sink chooses the partitions.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from librt.strings import BytesWriter
 from mypy_extensions import i64
@@ -15,6 +15,9 @@ from cdcd.source.pg_types import Attribute
 
 Headers: TypeAlias = "list[tuple[str, bytes]]"
 """Names and values. Records may share one list."""
+
+TRANSACTIONS: Final = ("", "transaction")
+"""Schema and name that stand for the topic of Debezium's transaction metadata. Its records are of no change."""
 
 
 class LargeValue:
