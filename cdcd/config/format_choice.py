@@ -40,6 +40,12 @@ def check_format(settings: Settings) -> None:
             "Remove debezium.truncates",
             code="format-unsupported",
         )
+    if sink.format == "row" and settings.debezium.provide_transaction_metadata:
+        raise SettingsError(
+            'debezium.provide_transaction_metadata is true, but no row of sink.format = "row" has the numbers',
+            "Remove debezium.provide_transaction_metadata",
+            code="format-unsupported",
+        )
     if settings.source.on_slot_lost == "repair" and sink.format != "cdcd":
         raise SettingsError(
             'source.on_slot_lost = "repair" has to read the topics, and cdcd does not compare events of sink.format = '
@@ -109,6 +115,7 @@ def debezium_modes(settings: Settings) -> Modes:
         field_names=chosen.field_name_adjustment_mode,
         truncates=chosen.truncates,
         null_as_default=chosen.replace_null_with_default,
+        transactions=chosen.provide_transaction_metadata,
         keeps_lost=chosen.unrepresentable_in_header,
         with_schemas=settings.sink.encoding == "json-schema",
     )

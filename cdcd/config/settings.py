@@ -597,6 +597,12 @@ class DebeziumSettings(Section):
         "TRUNCATE, or a new snapshot of a table, leaves rows in a consumer that the table does not have any more. For "
         'sink.format = "row" it must be false.',
     )
+    provide_transaction_metadata: bool = Field(
+        False,
+        description="Number the events of each transaction, in their field transaction, and publish on "
+        "{prefix}.transaction where it begins and ends, and how many events it has. Of the slots with one sink.prefix "
+        'one alone may do so. For sink.format = "row" it must be false.',
+    )
     replace_null_with_default: bool = Field(
         False,
         description="Write the default of a column instead of NULL, as Kafka Connect's converters do: that of JSON "
@@ -963,7 +969,10 @@ class Settings(BaseSettings):
     def topic_names(self) -> TopicNames:
         """The names of the topics. Raises SettingsError for names that cannot be used."""
         rules = [each.topic_rule for each in self.table]
-        return TopicNames(self.sink.prefix, self.sink.topic, rules, self.outbox.topic_parts)
+        transactions = self.sink.format == "debezium" and self.debezium.provide_transaction_metadata
+        return TopicNames(
+            self.sink.prefix, self.sink.topic, rules, self.outbox.topic_parts, has_transactions=transactions
+        )
 
     @cached_property
     def places(self) -> Places:

@@ -179,7 +179,7 @@ class Adoption:
             },
         )
         names = self._settings.topic_names()
-        known = {names.on_broker(*table) for table in tables} | {names.progress, names.messages}
+        known = {names.on_broker(*table) for table in tables} | {names.progress, *names.tableless}
         return Adopted(
             server.system_id,
             last.system_id,

@@ -109,8 +109,8 @@ class KafkaTakeover:
 
     @property
     def _topics(self) -> list[str]:
-        """The topics of the published tables, and that of logical messages."""
-        return [self._names.messages, *(self._names.topic(*table) for table in self._tables)]
+        """The topics of the published tables, and those of no table."""
+        return [*self._names.tableless, *(self._names.topic(*table) for table in self._tables)]
 
     @property
     def done(self) -> bool:

@@ -11,7 +11,15 @@ from cdcd.debezium.added_fields import AddedFields
 from cdcd.debezium.avro_data import avro_schema
 from cdcd.debezium.connect_schema import Schema
 from cdcd.debezium.debezium_names import adjusted_field, adjusted_name, table_name
-from cdcd.debezium.event_schema import MESSAGE_KEY, envelope_schema, key_schema, message_schema, row_schema
+from cdcd.debezium.event_schema import (
+    MESSAGE_KEY,
+    TRANSACTION_KEY,
+    TRANSACTION_VALUE,
+    envelope_schema,
+    key_schema,
+    message_schema,
+    row_schema,
+)
 from cdcd.debezium.field_writer import Field, fields_of, key_fields
 from cdcd.debezium.modes import Modes
 from cdcd.debezium.values.lookup import ValueLookup
@@ -47,3 +55,8 @@ def avro_texts(relation: ResolvedRelation, lookup: ValueLookup, prefix: str, mod
 def message_texts(modes: Modes) -> tuple[str, str]:
     """As `avro_texts`, of logical messages."""
     return avro_schema(MESSAGE_KEY), avro_schema(message_schema(Bytes(modes.binary, "").schema))
+
+
+def transaction_texts() -> tuple[str, str]:
+    """As `avro_texts`, of the metadata of transactions."""
+    return avro_schema(TRANSACTION_KEY), avro_schema(TRANSACTION_VALUE)

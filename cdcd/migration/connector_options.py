@@ -94,7 +94,6 @@ NEEDLESS: Final[Mapping[str, str]] = {
     "slot.stream.params": "cdcd asks pgoutput for what source.binary, source.streaming and source.messages say",
     "statistics.metrics.enabled": "cdcd's metrics are at /metrics",
     "table.ignore.builtin": "PostgreSQL publishes none of its own tables",
-    "transaction.metadata.factory": "it is for provide.transaction.metadata",
     "topic.transaction": "it is for provide.transaction.metadata",
     "publish.via.partition.root": "a publication that exists is used as it is",
     "guardrail.collections.max": "cdcd keeps little per table; cdcd help sizing has the figures",
@@ -128,8 +127,7 @@ NO_EQUAL: Final[Mapping[str, str]] = {
     "event.processing.failure.handling.mode": "cdcd leaves no event out: sink.on_unpublishable parks a table or stops",
     "errors.tolerance": "cdcd leaves no event out: sink.on_unpublishable parks a table or stops",
     "skip.messages.without.change": "cdcd publishes each UPDATE",
-    "provide.transaction.metadata": "there is no topic of transactions; a Kafka transaction holds whole ones, and "
-    "{prefix}.progress has the cuts",
+    "transaction.metadata.factory": "it is a class of Java",
     "signal.data.collection": _NO_SIGNALS,
     "signal.enabled.channels": _NO_SIGNALS,
     "signal.poll.interval.ms": _NO_SIGNALS,
@@ -184,7 +182,7 @@ HARMLESS: Final[Mapping[str, frozenset[str]]] = {
     "event.processing.failure.handling.mode": frozenset({"fail"}),
     "errors.tolerance": frozenset({"none"}),
     "skip.messages.without.change": frozenset({"false"}),
-    "provide.transaction.metadata": frozenset({"false"}),
+    "transaction.metadata.factory": frozenset({"io.debezium.pipeline.txmetadata.DefaultTransactionMetadataFactory"}),
     "signal.enabled.channels": frozenset({"source"}),
     "signal.emit.failure.max.retries": frozenset({"0"}),
     "topic.naming.strategy": frozenset(

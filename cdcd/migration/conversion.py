@@ -116,6 +116,7 @@ class _Conversion:
         self._of_values()
         self._of_encoding()
         self._of_transforms()
+        self._of_transactions()
         self._of_snapshot()
         self._of_messages()
         self._of_sink(brokers)
@@ -428,6 +429,19 @@ class _Conversion:
             self._take(beginning + option)
             self._note(beginning + option, "no equal", why)
         return found.is_converted
+
+    def _of_transactions(self) -> None:
+        option = "provide.transaction.metadata"
+        if self._take(option).lower() != "true":
+            return
+        settings = {setting: value for setting, value, _ in self._values}
+        if settings.get("sink.format") == "row":
+            self._note(option, "no equal", "no flat row has the numbers of a transaction")
+            return
+        self._set(option, "debezium.provide_transaction_metadata", True)
+        if self._left.get("topic.transaction", "transaction") != "transaction" or "sink.topic" in settings:
+            self._take("topic.transaction")
+            self._note("topic.transaction", "no equal", "the topic is {prefix}.transaction")
 
     def _of_snapshot(self) -> None:
         mode = self._take("snapshot.mode", "initial").lower()

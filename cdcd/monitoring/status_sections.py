@@ -15,7 +15,7 @@ from cdcd.terminal.text_format import duration, plural, size
 
 Facts: TypeAlias = "list[tuple[str, str]]"
 
-_NAMES: Final = {".messages": "logical messages"}
+_NAMES: Final = {".messages": "logical messages", ".transaction": "transaction metadata"}
 """Shown instead of a name that is not a table's, because it has no schema."""
 
 

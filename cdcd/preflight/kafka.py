@@ -45,13 +45,13 @@ def _of_cluster(
     tables = [names.topic(*table) for table in published]
     specs, replication_factor = sink_specs(settings, published), settings.sink.replication_factor
     keyless = [names.on_broker(each.schema, each.name) for each in facts.identities if each.is_keyless] if facts else []
-    answers = gather(cluster.admin, [*(spec.name for spec in specs), names.messages])
+    answers = gather(cluster.admin, [*(spec.name for spec in specs), *names.tableless])
     yield from brokers.judge(answers, names, specs, replication_factor=replication_factor, keyless=keyless)
     if replication_factor <= answers.brokers:  # if it is larger, `brokers` has said so
         yield from _rejected(settings, cluster, published)
     if published:
         yield from _slot_conflicts(settings, answers.cluster_id, names, published)
-    yield from kafka_progress.findings(settings, cluster, [*tables, names.messages] if published else None, facts)
+    yield from kafka_progress.findings(settings, cluster, [*tables, *names.tableless] if published else None, facts)
 
 
 def _slot_conflicts(

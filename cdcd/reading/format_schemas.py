@@ -1,4 +1,4 @@
-"""The Avro schemas of tables and messages in the format that the settings choose.
+"""The Avro schemas of tables, and of events that are of no table, in the format that the settings choose.
 
 Before: the settings. `table_schemas` makes those of cdcd's own format.
 After: the registry is asked for them; `cdcd schema` prints or registers them.
@@ -9,10 +9,11 @@ from __future__ import annotations
 from cdcd.avro.codecs.lookup import TypeOptions
 from cdcd.config.format_choice import debezium_modes
 from cdcd.config.settings import Settings
-from cdcd.debezium.relation_schemas import avro_texts
+from cdcd.debezium.relation_schemas import avro_texts, transaction_texts
 from cdcd.debezium.relation_schemas import message_texts as debezium_messages
 from cdcd.debezium.values.lookup import ValueLookup
 from cdcd.reading.table_schemas import Describe, SchemaTexts, message_texts
+from cdcd.transaction.record_consumer import TRANSACTIONS
 from cdcd.transaction.relations import MESSAGES, ResolvedRelation
 
 
@@ -31,8 +32,10 @@ def schema_describer(settings: Settings) -> Describe | None:
     return describe
 
 
-def message_schemas(settings: Settings) -> SchemaTexts:
-    """Return the schemas of logical messages."""
+def tableless_schemas(settings: Settings) -> list[SchemaTexts]:
+    """Return the schemas of events that are of no table: logical messages, and the metadata of transactions."""
     if settings.sink.format == "cdcd":
-        return message_texts()
-    return SchemaTexts(MESSAGES.schema, MESSAGES.name, *debezium_messages(debezium_modes(settings)), "")
+        return [message_texts()]
+    modes = debezium_modes(settings)
+    found = [SchemaTexts(MESSAGES.schema, MESSAGES.name, *debezium_messages(modes), "")]
+    return [*found, SchemaTexts(*TRANSACTIONS, *transaction_texts(), "")] if modes.transactions else found

@@ -29,6 +29,7 @@ from typing import Final
 from cdcd.errors import SettingsError
 from cdcd.progress.records import PLACE_MARK, kafka_topic
 from cdcd.source.table_selection import TablePattern
+from cdcd.transaction.record_consumer import TRANSACTIONS
 
 NAME_SIZE_MAX: Final = 249
 """Kafka's limit on a topic name, in characters."""
@@ -98,9 +99,12 @@ class TopicNames:
         template: str = "{prefix}.{schema}.{table}",
         rules: Sequence[TopicRule] = (),
         outbox: tuple[str, str] | None = None,
+        *,
+        has_transactions: bool = False,
     ) -> None:
         """`rules`: the first one that matches and says a name, or partitions, decides these. `outbox`: what its topics
         have before and behind the type of the aggregate, without the prefix; None: there is no outbox.
+        `has_transactions`: there is a topic of Debezium's transaction metadata.
 
         Raises SettingsError if `prefix` or the fixed parts of a template hold what Kafka forbids.
         """
@@ -134,6 +138,10 @@ class TopicNames:
             self._tables.append(re.compile(rf"{re.escape(prefix)}\.{before}[a-zA-Z0-9_-]+{behind}(?:--table)?"))
         self.messages = f"{prefix}.messages"
         """Logical decoding messages."""
+        self.transactions = f"{prefix}.{TRANSACTIONS[1]}" if has_transactions else ""
+        """Debezium's transaction metadata; empty: there is none."""
+        self.tableless = (self.messages, self.transactions) if has_transactions else (self.messages,)
+        """The topics of events that are of no table. Another slot may have written to them before."""
         self.progress = f"{prefix}.progress"
         """Slot and table records."""
         self.schemas = f"{prefix}.schemas"
@@ -151,9 +159,9 @@ class TopicNames:
         """Return the topic of a table. The schema "" (no table has it) is that of messages and of the outbox's events.
 
         These topics are `{prefix}.{table}`. A name that would be too long keeps its start, and ends in `--` and a
-        digest of the whole name. A table that would have the name of one of cdcd's own topics, under any prefix, or of
-        Kafka's (`__...`), gets that name with `--table`. If the settings send several tables to the topic, `#` and the
-        table follow, which no name of a topic can have.
+        digest of the whole name. A table that would have the name of one of cdcd's own topics, under any prefix, that
+        of the topic of transactions, or one of Kafka's (`__...`), gets that name with `--table`. If the settings send
+        several tables to the topic, `#` and the table follow, which no name of a topic can have.
         """
         if not schema and table == "messages":
             return self.messages
@@ -164,7 +172,8 @@ class TopicNames:
         if len(name) > NAME_SIZE_MAX:
             digest = sha256(name.encode()).hexdigest()[:_DIGEST_SIZE]
             name = f"{name[: NAME_SIZE_MAX - _DIGEST_SIZE - 2]}--{digest}"
-        name = f"{name}--table" if _is_own(name) or name.startswith("__") else name
+        if _is_own(name) or (schema and name == self.transactions) or name.startswith("__"):
+            name += "--table"
         return shared_place(name, schema, table) if self.shares_topic(schema, table) else name
 
     def on_broker(self, schema: str, table: str) -> str:
@@ -180,13 +189,15 @@ class TopicNames:
         return self.on_broker(schema, table) if self.shares_topic(schema, table) else ""
 
     def chosen_topics(self, tables: Iterable[tuple[str, str]]) -> set[str]:
-        """Return the topics that several of these tables may share, or that a rule names for one table alone."""
+        """Return the topics that several of these tables may share, that a rule names for one table alone, or that
+        the settings let this slot alone have: that of transactions.
+        """
         alone = {rule.template for rule in self._rules if rule.template and rule.pattern.names_one_table}
         return {
             self.on_broker(*table)
             for table in tables
             if (template := self._template_of(*table)) in self._shared or template in alone
-        }
+        } | ({self.transactions} if self.transactions else set())
 
     @property
     def has_shared_topics(self) -> bool:

@@ -92,9 +92,9 @@ class SlotConflicts:
             others = [other for other, _ in other_streams(self._session, slot) if _number(other) == number]
             if others:
                 raise RequestRejected(
-                    f"the slot {others[0]} sends tables to the topic {self._topics[topic]}, too",
+                    f"the slot {others[0]} writes to the topic {self._topics[topic]}, too",
                     "Give the tables of each slot topics of their own, by topic in [[table]]; or send all of this "
-                    "topic through one slot",
+                    "topic through one slot. Let one slot of a prefix alone have debezium.provide_transaction_metadata",
                     code="slots-share-topics",
                 )
         for other, shared in self._conflicts(streams, tables).items():

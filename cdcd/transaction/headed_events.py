@@ -16,7 +16,7 @@ from mypy_extensions import i64
 
 from cdcd.transaction.change_consumer import ChangeConsumer, ChangeForwarder, RelationChanges
 from cdcd.transaction.event_format import EventFormat
-from cdcd.transaction.record_consumer import LargeValue, RecordConsumer, RecordForwarder
+from cdcd.transaction.record_consumer import TRANSACTIONS, LargeValue, RecordConsumer, RecordForwarder
 from cdcd.transaction.record_headers import HeaderChoice, HeaderWriter, RelationHeaders
 from cdcd.transaction.relations import ResolvedRelation
 
@@ -102,15 +102,24 @@ class HeadedChanges(RelationChanges):
 
 @final
 class HeadedRecords(RecordForwarder):
-    """Gives each record its headers."""
+    """Gives each record its headers. Those about whole transactions get none."""
 
     def __init__(self, records: RecordConsumer, writer: HeaderWriter) -> None:
         super().__init__(records)
         self._writer = writer
+        self._transactions: i64 = -1
+        """The number of their topic; -1: there is none."""
+
+    def open_table(self, schema: str, name: str) -> int:
+        number = super().open_table(schema, name)
+        if (schema, name) == TRANSACTIONS:
+            self._transactions = number
+        return number
 
     def add(self, table: i64, op: i64, key: bytes | None, value: bytes) -> None:
         super().add(table, op, key, value)
-        self._add_own(table, op)
+        if table != self._transactions:
+            self._add_own(table, op)
 
     def add_large(self, table: i64, op: i64, key: bytes | None, value: LargeValue) -> None:
         super().add_large(table, op, key, value)

@@ -49,6 +49,13 @@ def execute(args: Namespace, load: Load, out: TextIO) -> bool:
         out.write(f"{json.dumps(connector_offset(settings, Clients(settings)))}\n")
         return True
     _check_events(converted)
+    if settings.debezium.provide_transaction_metadata:
+        raise RequestRejected(
+            "debezium.provide_transaction_metadata is true, and the take-over does not know which transactions the "
+            "connector has counted",
+            "Set it to false for the take-over, and to true afterwards: what cdcd run publishes then has metadata",
+            code="connector-differs",
+        )
     captured = CapturedTables(options)
     done = Handover(settings, Clients(settings), options.get("topic.delimiter", ".")).run(captured.has)
     out.write(

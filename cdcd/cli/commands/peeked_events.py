@@ -22,6 +22,7 @@ from cdcd.reading.decoder import EventDecoder, plain
 from cdcd.source.stream_messages import POSTGRES_EPOCH_US, XLogData
 from cdcd.transaction.assembler import Assembler
 from cdcd.transaction.event_format import EventFormat
+from cdcd.transaction.record_consumer import TRANSACTIONS
 from cdcd.transaction.record_list import ListedRecord, RecordList
 from cdcd.transaction.relations import MESSAGES, Relations
 from cdcd.transaction.spool import Spool
@@ -37,7 +38,8 @@ class PeekedEvent:
 
     schema: str
     table: str
-    """With the schema "", of no table: a logical message, or the topic of an event of the outbox."""
+    """With the schema "", of no table: a logical message, where a transaction begins or ends, or the topic of an event
+    of the outbox."""
     key: Any
     value: Any
     op: str = ""
@@ -58,7 +60,7 @@ class PeekedEvent:
 
     def as_text(self, topic: str) -> str:
         """One line: LSN, transaction, operation, table; then the row after or before the change, or else the key."""
-        if self.of_outbox:
+        if self.of_outbox or (self.schema, self.table) == TRANSACTIONS:
             shown = [format_lsn(self.commit_lsn), "event", topic, columns_text(self.key), columns_text(self.value)]
             return " ".join(shown).rstrip()
         what = f"{OPERATIONS[self.op]} {self.schema}.{self.table}" if self.schema else "message"
@@ -119,4 +121,4 @@ def _peeked(record: ListedRecord, decoder: EventDecoder, *, is_flat: bool, in_co
 
 
 def _of_outbox(schema: str, table: str) -> bool:
-    return not schema and table != MESSAGES.name
+    return not schema and table != MESSAGES.name and (schema, table) != TRANSACTIONS

@@ -9,7 +9,7 @@ import json
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from threading import Thread
-from typing import Any, Final, TextIO
+from typing import Any, TextIO
 
 from cdcd.avro.registry_store import RegistryStore
 from cdcd.cli.commands import Load
@@ -18,11 +18,8 @@ from cdcd.config.settings import Settings
 from cdcd.daemon.schema_registry import registry_ids, subject_names
 from cdcd.errors import SettingsError
 from cdcd.progress.records import kafka_topic
-from cdcd.reading.format_schemas import message_schemas, schema_describer
+from cdcd.reading.format_schemas import schema_describer, tableless_schemas
 from cdcd.reading.table_schemas import TableSchemas, selected_schemas, selected_texts
-
-LOGICAL_MESSAGES: Final = ".messages"
-"""The name of logical messages, where tables are named."""
 
 
 def execute(args: Namespace, load: Load, out: TextIO) -> bool:
@@ -39,7 +36,7 @@ def execute(args: Namespace, load: Load, out: TextIO) -> bool:
 def register(settings: Settings, tables: Sequence[str], *, as_json: bool, out: TextIO) -> None:
     """Register the schemas of the published tables, or of `tables`, and write each subject and id to `out`.
 
-    Without `tables`, or with `.messages` among them, the schema of logical messages is registered, too. Raises
+    Without `tables`, or with `.messages` or `.transaction` among them, those of events of no table are, too. Raises
     SettingsError without a registry, and what RegistryStore raises if the registry refuses a schema.
     """
     source = settings.source
@@ -51,8 +48,9 @@ def register(settings: Settings, tables: Sequence[str], *, as_json: bool, out: T
             code="registry-not-set",
         )
     store, names = RegistryStore(ids, subject_names(settings)), subject_names(settings)
-    found = [message_schemas(settings)] if not tables or LOGICAL_MESSAGES in tables else []
-    named = [table for table in tables if table != LOGICAL_MESSAGES]
+    tableless = {f".{each.name}": each for each in tableless_schemas(settings)}
+    found = [each for name, each in tableless.items() if not tables or name in tables]
+    named = [table for table in tables if table not in tableless]
     if named or not tables:
         found += selected_texts(
             named,

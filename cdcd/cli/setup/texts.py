@@ -69,5 +69,5 @@ def topics_text(settings: Settings, tables: Sequence[tuple[str, str]]) -> str:
     wanted = {names.on_broker(*table) for table in tables}
     specs = sink_specs(settings, tables)
     own = [spec for spec in specs if spec.name not in wanted]
-    own.append(TopicSpec(names.messages, 1, sink.replication_factor))
+    own += [TopicSpec(name, 1, sink.replication_factor) for name in names.tableless]
     return topics_script(sink.prefix, sink.bootstrap_servers, own, [spec for spec in specs if spec.name in wanted])

@@ -57,7 +57,7 @@ class UndecidedTransactions:
         stopping: Callable[[], bool],
         clock: Callable[[], float] = monotonic_s,
     ) -> None:
-        """`topics` are those that this slot alone writes to: its tables', as TopicNames has them, and the messages'.
+        """`topics` are those that this slot alone writes to: its tables', as TopicNames has them, and others.
 
         `pause` waits for so many seconds, or less if `stopping` turns true. This ends all reading early, too.
         """
@@ -115,8 +115,8 @@ class UndecidedTransactions:
         progress = {} if begin is None else self._undecided_progress(begin)
         found = progress.pop(slot_key(slot), None)
         undecided = None if found is None else parse_slot_record(slot_key(slot), found)
-        # Visible messages say nothing: they may be another slot's.
-        counted = {topic: record for topic, record in _table_records(progress).items() if topic != names.messages}
+        # What is visible there says nothing: it may be another slot's.
+        counted = {topic: record for topic, record in _table_records(progress).items() if topic not in names.tableless}
         tables = {topic for topic, _ in hanging} - self._shared
         tables |= counted.keys()
         names_of_tables = {*self._tables, *(key.decode().partition("/")[2] for key in progress)}
@@ -160,7 +160,7 @@ class UndecidedTransactions:
 
     def _may_have_own(self, topic: str) -> bool:
         """Whether this slot may have written to a topic."""
-        if topic in self._shared or topic == self._names.messages or topic in self._topics:
+        if topic in self._shared or topic in self._names.tableless or topic in self._topics:
             return True
         return self._is_alone is True and self._names.may_be_table_topic(topic)
 

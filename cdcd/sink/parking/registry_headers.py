@@ -13,6 +13,7 @@ from cdcd.avro.schema_store import SchemaStore
 from cdcd.avro.single_object import MARKER, split
 from cdcd.progress.daemon_requests import MESSAGES
 from cdcd.sink.kafka_transaction import Table
+from cdcd.transaction.record_consumer import TRANSACTIONS
 
 
 class RegistryHeaders:
@@ -29,7 +30,7 @@ class RegistryHeaders:
 
         An event of the outbox stays as it is: an application has written it, perhaps in this encoding.
         """
-        is_outbox = not table[0] and table != MESSAGES
+        is_outbox = not table[0] and table not in (MESSAGES, TRANSACTIONS)
         if is_outbox or not data.startswith(MARKER):
             return data
         fingerprint, start = split(data)

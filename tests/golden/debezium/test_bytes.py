@@ -235,7 +235,7 @@ def without_transaction(value: bytes) -> bytes:
 def without_name_of_messages(value: bytes) -> bytes:
     """Debezium counts each logical message under the address of a Java object, cdcd all of a transaction together."""
     found = _COUNTS.search(value)
-    if found is None or b"LogicalDecodingMessageMonitor" not in value and b'"messages"' not in value:
+    if found is None or (b"LogicalDecodingMessageMonitor" not in value and b'"messages"' not in value):
         return value
     counts = sorted(json.loads(_MESSAGES.sub(b"messages", found[0])), key=lambda each: str(each["data_collection"]))
     return value[: found.start()] + json.dumps(counts).encode() + value[found.end() :]

@@ -8,6 +8,7 @@ import pytest
 from cdcd.config.format_choice import debezium_modes, refuse_unread, refuse_without_avro
 from cdcd.debezium.modes import RowModes
 from cdcd.errors import SettingsError
+from cdcd.reading.format_schemas import tableless_schemas
 
 Load = Callable[..., Any]
 
@@ -44,10 +45,23 @@ def test_json_has_no_avro_schemas(load_text: Load, minimal: str) -> None:
         refuse_without_avro(load_text(f'{minimal}format = "debezium"\nencoding = "json"\n').settings, "cdcd schema")
 
 
-def test_a_row_cannot_say_a_truncate(load_text: Load, minimal: str) -> None:
-    with pytest.raises(SettingsError) as refused:
-        load_text(f'{minimal}format = "row"\nencoding = "json"\n[debezium]\ntruncates = true\n')
+@pytest.mark.parametrize("name", ["truncates", "provide_transaction_metadata"])
+def test_a_row_cannot_say_a_truncate_nor_number_its_transaction(load_text: Load, minimal: str, name: str) -> None:
+    with pytest.raises(SettingsError, match=name) as refused:
+        load_text(f'{minimal}format = "row"\nencoding = "json"\n[debezium]\n{name} = true\n')
     assert refused.value.code == "format-unsupported"
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_metadata_of_transactions_has_a_topic_and_schemas_if_it_is_asked_for(
+    load_text: Load, minimal: str, is_on: bool
+) -> None:
+    text = f'{minimal}format = "debezium"\nencoding = "json"\n[debezium]\nprovide_transaction_metadata = {is_on}\n'
+    settings = load_text(text.replace("True", "true").replace("False", "false")).settings
+    assert debezium_modes(settings).transactions == is_on
+    prefix = settings.sink.prefix
+    assert settings.topic_names().tableless == (f"{prefix}.messages", f"{prefix}.transaction")[: 1 + is_on]
+    assert [each.name for each in tableless_schemas(settings)] == ["messages", "transaction"][: 1 + is_on]
 
 
 def test_the_modes_of_rows_are_those_of_their_section(load_text: Load, minimal: str) -> None:

@@ -51,13 +51,15 @@ def test_a_flat_row_says_the_lsn_of_its_change_if_it_has_the_field(value: bytes,
     assert row_lsn(value) == lsn
 
 
-def _recorded(encoding: str) -> Connector:
-    return next(each for each in load(HERE / "defaults.jsonl.xz") if each.encoding == encoding)
+def _recorded(encoding: str, name: str = "defaults") -> Connector:
+    return next(each for each in load(HERE / f"{name}.jsonl.xz") if each.encoding == encoding)
 
 
-def test_in_avro_it_is_what_it_is_in_json() -> None:
+@pytest.mark.parametrize("name", ["defaults", "double"])
+def test_in_avro_it_is_what_it_is_in_json(name: str) -> None:
+    """Without metadata of transactions, and with it."""
     in_json, in_avro = (
-        [record.value for record in _recorded(encoding).records if ".public." in record.topic and record.value]
+        [record.value for record in _recorded(encoding, name).records if ".public." in record.topic and record.value]
         for encoding in ("json", "avro")
     )
     wanted = [last_commit(value) for value in in_json]

@@ -43,7 +43,7 @@ def test_the_settings_of_the_page_are_taken(taken: list[Settings]) -> None:
 
 
 def test_the_rows_of_the_page_are_written(taken: list[Settings]) -> None:
-    [_, given] = [each for each in blocks("debezium") if each.language == "json"]
+    [*_, given] = [each for each in blocks("debezium") if each.language == "json"]
     modes = replace(debezium_modes(taken[2]), with_schemas=False)
     records = BatchBuilder(tombstones=False)
     encoder = DebeziumFormat(modes, ("shop", "shop"), "UTF8", lambda: 1).stream_encoder(records)
@@ -62,8 +62,27 @@ def test_the_rows_of_the_page_are_written(taken: list[Settings]) -> None:
     assert written == [json.loads(line) for line in given.text.splitlines()]
 
 
+def test_the_metadata_of_the_page_is_written() -> None:
+    [_, of_event, of_transaction, _] = [each for each in blocks("debezium") if each.language == "json"]
+    records = BatchBuilder(tombstones=False)
+    encoder = DebeziumFormat(Modes(transactions=True), ("shop", "shop"), "UTF8", lambda: 1).stream_encoder(records)
+    int4 = PgType(23, "pg_catalog", "int4")
+    changes = encoder.open_relation(
+        ResolvedRelation(1, "public", "orders", "d", [ResolvedColumn("id", int4, -1, True)])
+    )
+    encoder.begin(31_891_824, 1_795_690_874_543_210, 834)
+    changes.insert(b"N" + encode_tuple([b"7"]), 0, 31_891_376)
+    encoder.commit(31_891_872)
+    written = {
+        table.name: [json.loads(message["value"] or b"") for message in table.messages]
+        for table in records.build().tables
+    }
+    assert written["transaction"] == [json.loads(line) for line in of_transaction.text.splitlines()]
+    assert [{"transaction": each["transaction"]} for each in written["orders"]] == [json.loads(of_event.text)]
+
+
 def test_the_header_of_lost_values_is_that_of_the_page() -> None:
-    [given, _] = [each for each in blocks("debezium") if each.language == "json"]
+    [given, *_] = [each for each in blocks("debezium") if each.language == "json"]
     records = BatchBuilder(tombstones=False)
     encoder = DebeziumFormat(Modes(keeps_lost=True), ("shop", "shop"), "UTF8", lambda: 1).stream_encoder(records)
     numeric, ranges = PgType(1700, "pg_catalog", "numeric"), PgType(4451, "pg_catalog", "int4multirange", "m")

@@ -85,6 +85,20 @@ def test_the_lists_of_options_have_no_name_twice_and_none_that_is_converted() ->
     assert all(beginning.endswith(".") for beginning in FAMILIES)
 
 
+def test_metadata_of_transactions_is_converted_for_events_and_named_for_flat_rows() -> None:
+    option = {"provide__transaction__metadata": "true"}
+    of_events = converted(**option)
+    assert toml(of_events)["debezium"]["provide_transaction_metadata"] is True
+    assert kinds(of_events, "provide.transaction.metadata") == {"converted"}
+    assert kinds(of_events, "topic.transaction") == set()
+    assert kinds(converted(**option, topic__transaction="tx"), "topic.transaction") == {"no equal"}
+    assert kinds(converted(**option, topic__delimiter="_"), "topic.transaction") == {"no equal"}
+    unwrap = {"transforms": "u", "transforms__u__type": "io.debezium.transforms.ExtractNewRecordState"}
+    rows = converted(**option, **unwrap)
+    assert (rows.settings.sink.format, kinds(rows, "provide.transaction.metadata")) == ("row", {"no equal"})
+    assert kinds(converted(provide__transaction__metadata="false"), "provide.transaction.metadata") == {"needless"}
+
+
 def test_passwords_are_named_and_in_no_text() -> None:
     options = {
         "database.password": "hidden", "database.sslpassword": "hidden",

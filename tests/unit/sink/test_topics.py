@@ -53,6 +53,15 @@ def test_an_encoded_identifier_can_be_decoded(name: str) -> None:
     assert decoded.decode() == name
 
 
+def test_no_table_gets_the_topic_of_transactions_and_no_other_slot_may() -> None:
+    table = ("public", "transaction")
+    without, names = (TopicNames("p", "{prefix}.{table}", has_transactions=has) for has in (False, True))
+    assert (without.topic(*table), names.topic(*table)) == ("p.transaction", "p.transaction--table")
+    assert names.topic("", "transaction") == names.transactions == "p.transaction"
+    assert (without.chosen_topics([table]), names.chosen_topics([table])) == (set(), {"p.transaction"})
+    assert TopicNames("p", has_transactions=True).topic(*table) == "p.public.transaction"
+
+
 def test_long_names_stay_apart_and_within_the_limit() -> None:
     names = TopicNames("cdcd")
     one, two = names.topic("ж" * 31, "ж" * 31 + "a"), names.topic("ж" * 31, "ж" * 31 + "b")

@@ -102,6 +102,20 @@ def test_the_number_in_the_id_is_that_of_the_event(name: str) -> None:
     assert [dict(message["headers"])["ce_id"] for message in messages] == [b"200-0", b"200-1", b"200-2"]
 
 
+def test_records_about_whole_transactions_have_no_headers_and_no_numbers() -> None:
+    events = DebeziumFormat(Modes(transactions=True), ("p", "db"), "UTF8", lambda: 1)
+    batches = BatchBuilder(tombstones=True, truncate_key=None)
+    encoder = HeadedFormat(events, HeaderChoice(("cloudevents",), "p", "s", "")).stream_encoder(batches)
+    changes = encoder.open_relation(Headed("debezium").relation)
+    encoder.begin(200, 5_000_001, 7)
+    changes.insert(b"N" + tuple_of(b"1", b"x"), 0, 110)
+    changes.insert(b"N" + tuple_of(b"2", b"x"), 0, 120)
+    encoder.commit(208)
+    seen = {table.name: [dict(each.get("headers", ())) for each in table.messages] for table in batches.build().tables}
+    assert seen["transaction"] == [{}, {}]
+    assert [headers["ce_id"] for headers in seen["t"]] == [b"200-0", b"200-1"]
+
+
 @FORMAT
 def test_a_row_of_a_snapshot_has_headers(name: str) -> None:
     headed = Headed(name, "op", "lsn", "txid", "commit_time", "cloudevents")

@@ -10,7 +10,7 @@ from cdcd.sink.hanging_transactions import committed
 from cdcd.sink.kafka.undecided_transactions import OTHERS_S, UndecidedTransactions
 from cdcd.sink.topics import TopicNames, TopicSpec, own_specs
 
-NAMES = TopicNames("p")
+NAMES = TopicNames("p", has_transactions=True)
 TABLE = NAMES.topic("public", "t")
 
 
@@ -107,17 +107,30 @@ def test_the_topics_of_a_longer_prefix_are_never_looked_at() -> None:
     assert slot.found() == set()
 
 
-def test_the_slots_own_table_record_counts_its_messages_on_the_topic_that_others_write_to_as_well() -> None:
+@pytest.mark.parametrize("topic", NAMES.tableless)
+def test_the_slots_own_table_record_counts_its_events_on_a_topic_that_others_write_to_as_well(topic: str) -> None:
     # Found by the simulation: they were aborted, and the server did not send them again.
-    slot = Slot([NAMES.messages, TABLE])
-    slot.kafka.ensure(TopicSpec(NAMES.messages, 1, 1))
-    counted = TableRecord("s", NAMES.messages, "", "messages", 0x100, (1,))
+    slot = Slot([*NAMES.tableless, TABLE])
+    slot.kafka.ensure(TopicSpec(topic, 1, 1))
+    counted = TableRecord("s", topic, "", topic.rpartition(".")[2], 0x100, (1,))
     slot.write("s", NAMES.progress, counted).commit()
-    slot.leave_open("s", NAMES.messages)
+    slot.leave_open("s", topic)
     hanging = slot.undecided.unstable()
     evidence = slot.undecided.gather_evidence(0x100, hanging)
-    assert evidence.tables == {NAMES.messages: counted}
-    assert committed(hanging, evidence) == hanging.keys() == {(NAMES.messages, 0)}
+    assert evidence.tables == {topic: counted}
+    assert committed(hanging, evidence) == hanging.keys() == {(topic, 0)}
+
+
+@pytest.mark.parametrize("topic", NAMES.tableless)
+def test_what_is_visible_on_such_a_topic_is_no_evidence(topic: str) -> None:
+    slot = Slot([*NAMES.tableless, TABLE])
+    slot.kafka.ensure(TopicSpec(topic, 1, 1))
+    slot.leave_open("other", topic).commit()
+    producer = slot.write("s", NAMES.progress, TableRecord("s", topic, "", topic.rpartition(".")[2], 0x100, (1,)))
+    hanging = slot.undecided.unstable()
+    assert hanging.keys() == {(NAMES.progress, 0)}
+    assert not slot.undecided.gather_evidence(0x100, hanging).rows_visible
+    producer.abort()
 
 
 def test_the_first_slot_record_was_committed_if_the_beginning_can_be_read() -> None:

@@ -4,6 +4,7 @@ from cdcd.avro.schema_store import SchemaStore
 from cdcd.avro.single_object import fingerprint, header
 from cdcd.progress.daemon_requests import MESSAGES
 from cdcd.sink.parking.registry_headers import RegistryHeaders
+from cdcd.transaction.record_consumer import TRANSACTIONS
 
 TABLE = ("public", "t")
 TEXT = '"int"'
@@ -43,4 +44,5 @@ def test_what_an_application_wrote_into_its_outbox_stays_as_it_is_and_logical_me
     headers = RegistryHeaders(registry, known.__getitem__)
     for payload in (header(fingerprint(TEXT)) + b"row", header(b"unknown!") + b"row", b"\xc3\x01"):
         assert headers(("", "outbox.Order"), "value", payload) == payload
-    assert headers(MESSAGES, "value", header(fingerprint(TEXT)) + b"row") == REGISTERED + b"row"
+    for table in (MESSAGES, TRANSACTIONS):
+        assert headers(table, "value", header(fingerprint(TEXT)) + b"row") == REGISTERED + b"row"
