@@ -317,8 +317,9 @@ class SnapshotSettings(Section):
         "",
         examples=["22:00-06:00"],
         description="The hours of each day in which snapshots are read, from one time to another one; empty: always. "
-        "Outside of them the daemon begins no snapshot, and pauses one that it reads. The stream goes on. Repairs of "
-        "rows wait only if a snapshot has begun.",
+        "Outside of them the daemon begins no snapshot, and pauses one that it reads. The stream goes on, but for "
+        "changes of the tables whose copy has begun: they follow the copy. Repairs of rows wait only if a snapshot has "
+        "begun.",
     )
     time_zone: str = Field(
         "UTC",
