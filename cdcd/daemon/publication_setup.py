@@ -26,6 +26,10 @@ LOCK_TIMEOUT_S: Final = 1.0
 """How long a query waits for a lock. The holder of the lock may itself wait for the daemon, its synchronous standby."""
 
 
+ALTER_LOCK_TIMEOUT_S: Final = 3.0
+"""As LOCK_TIMEOUT_S, for a statement that puts tables into a publication. Longer than the default of deadlock_timeout,
+after which an autovacuum gives up a lock that somebody waits for: that of a large table may last for hours."""
+
 HINT_SIZE_MAX: Final = 4_000
 """Longer statements, of very many tables, are left out of the log."""
 
@@ -51,7 +55,7 @@ class PublicationSetup:
             raise PostgresUnavailable(
                 "a table is locked, so it is not known whether it may be published", code="table-locked"
             )
-        with self._session.lock_timeout(LOCK_TIMEOUT_S):
+        with self._session.lock_timeout(ALTER_LOCK_TIMEOUT_S):
             if not self._publication.create(source.asked):
                 return
             log.info("made the publication", extra={"publication": source.publication})
@@ -70,7 +74,7 @@ class PublicationSetup:
         """
         name, change = self._source.publication, PublicationChange()
         try:
-            with self._session.lock_timeout(LOCK_TIMEOUT_S):
+            with self._session.lock_timeout(ALTER_LOCK_TIMEOUT_S):
                 change = self._change()
                 if change.statements:
                     self._publication.alter(change.statements)

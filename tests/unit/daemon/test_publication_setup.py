@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cdcd.config.settings import SourceSettings
-from cdcd.daemon.publication_setup import LOCK_TIMEOUT_S, PublicationSetup
+from cdcd.daemon.publication_setup import ALTER_LOCK_TIMEOUT_S, PublicationSetup
 from cdcd.source.publication_contents import (
     EVERYTHING,
     FoundPublication,
@@ -54,6 +54,7 @@ class PlayedSession:
         return self.candidates
 
     def alter(self, statements: Sequence[str]) -> None:
+        assert self.lock_timeout_s == ALTER_LOCK_TIMEOUT_S
         if self.is_refused:
             raise StatementRejected("must be owner", "42501")
         self.made += statements
@@ -65,7 +66,7 @@ class PlayedSession:
         return self._make("requests")
 
     def _make(self, what: str) -> bool:
-        assert self.lock_timeout_s == LOCK_TIMEOUT_S
+        assert self.lock_timeout_s == ALTER_LOCK_TIMEOUT_S
         if self.is_locked:
             raise Locked("canceling statement due to lock timeout", "55P03", code="table-locked")
         self.made.append(what)
