@@ -82,7 +82,10 @@ def _without(selected: Sequence[CandidateTable], published: Sequence[CandidateTa
     return [table for table in selected if not ({table.oid, table.root_oid} & oids or table.oid in roots)]
 
 
-def _lacking(publication: str, lacking: Sequence[CandidateTable], candidates: Sequence[CandidateTable]) -> Finding:
+def _lacking(
+    publication: str, lacking: Sequence[CandidateTable], candidates: Sequence[CandidateTable], slot: str = ""
+) -> Finding:
+    """`slot`: of the daemon that alters the publication. The statements let it go on to do so."""
     shown = lacking[:TABLES_SHOWN]
     oids = {table.oid for table in shown}
     steps = [  # first: PostgreSQL would reject the application's updates otherwise
@@ -91,6 +94,8 @@ def _lacking(publication: str, lacking: Sequence[CandidateTable], candidates: Se
         if {table.oid, table.root_oid} & oids and not table.has_identity and not table.is_partitioned
     ]
     steps.append(f"ALTER PUBLICATION {identifier(publication)} ADD {listed_tables(shown)}")
+    if slot:
+        steps.append(given(publication, slot))
     names = [qualified_name(table.schema, table.name) for table in lacking]
     message = f"source.tables asks for {_first(names)}, which the publication {publication} lacks: it is not streamed"
     return warning(
@@ -173,9 +178,9 @@ def _followed(
             code="publication-incomplete",
         )
     if change.bare:
-        yield _lacking(publication, change.bare, facts.candidates)
+        yield _lacking(publication, change.bare, facts.candidates, asked.slot)
     if change.foreign:
-        yield _lacking(publication, change.foreign, facts.candidates)
+        yield _lacking(publication, change.foreign, facts.candidates, asked.slot)
 
 
 def _first(names: Sequence[str]) -> str:

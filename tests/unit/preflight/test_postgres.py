@@ -19,6 +19,7 @@ from cdcd.source.publication_contents import (
     ListedTable,
     PublicationContents,
     PublishedOperations,
+    given,
 )
 from cdcd.source.published_tables import UnsentPartition
 from cdcd.source.replica_identity import TableIdentity
@@ -335,6 +336,19 @@ def test_what_the_settings_ask_and_the_publication_lacks_is_said_with_statements
         'Run: ALTER TABLE "public"."notes" REPLICA IDENTITY FULL; ALTER TABLE "public"."days_2" REPLICA IDENTITY FULL; '
         'ALTER PUBLICATION "cdcd" ADD TABLE "public"."notes", "public"."days", ONLY "public"."base". '
     )
+
+
+def test_what_a_person_adds_as_the_check_says_leaves_the_publication_to_cdcd() -> None:
+    now = PublicationContents(ALL, False, tables=frozenset([1]))
+    found = FoundPublication(now, now.comment("cdcd"), True, False, [ListedTable(1, "public", "orders")], {}, [1])
+    notes = replace(CANDIDATES[1], is_owned=False)
+    asked = {"publication": ALL, "tables": ("public.orders", "public.notes"), "found": found}
+    for candidate in notes, replace(notes, has_identity=True):
+        [told] = bad(judged(**asked, candidates=[CANDIDATES[0], candidate]))
+        added, _, comment = told.hint.partition('ADD TABLE "public"."notes"; ')
+        assert added.endswith('ALTER PUBLICATION "cdcd" ')
+        assert ("FULL" in added) is not candidate.has_identity
+        assert comment.partition(". ")[0] == given("cdcd", "cdcd")
 
 
 @pytest.mark.parametrize("published", ["days", "days_1"])
