@@ -601,8 +601,8 @@ class DebeziumSettings(Section):
     provide_transaction_metadata: bool = Field(
         False,
         description="Number the events of each transaction, in their field transaction, and publish on "
-        "{prefix}.transaction where it begins and ends, and how many events it has. Of the slots with one sink.prefix "
-        'one alone may do so. For sink.format = "row" it must be false.',
+        "{prefix}.transaction where it begins and ends, and how many events it has. Only one slot of a sink.prefix may "
+        'do so. With sink.format = "row" it must be false.',
     )
     replace_null_with_default: bool = Field(
         False,
