@@ -342,7 +342,7 @@ def test_what_a_person_adds_as_the_check_says_leaves_the_publication_to_cdcd() -
     now = PublicationContents(ALL, False, tables=frozenset([1]))
     found = FoundPublication(now, now.comment("cdcd"), True, False, [ListedTable(1, "public", "orders")], {}, [1])
     notes = replace(CANDIDATES[1], is_owned=False)
-    asked = {"publication": ALL, "tables": ("public.orders", "public.notes"), "found": found}
+    asked: dict[str, Any] = {"publication": ALL, "tables": ("public.orders", "public.notes"), "found": found}
     for candidate in notes, replace(notes, has_identity=True):
         [told] = bad(judged(**asked, candidates=[CANDIDATES[0], candidate]))
         added, _, comment = told.hint.partition('ADD TABLE "public"."notes"; ')
