@@ -26,6 +26,7 @@ from sim.defaults_checker import DefaultsChecker
 from sim.fake_kafka import FakeBroker, Placed, Transaction
 from sim.formats import reader_of
 from sim.headers_checker import HeadersChecker
+from sim.metadata_checker import MetadataChecker
 from sim.outbox_checker import OutboxChecker
 from sim.snapshots_checker import Seen, SnapshotsChecker
 from sim.sql import Committed, Database, Event, Row
@@ -82,6 +83,7 @@ class Checker:
         self._reader = reader_of(settings, database, self.snapshots.is_taken)
         """What takes events apart that are not cdcd's own in Avro."""
         self._outbox = OutboxChecker(prefix, database)
+        self._metadata = MetadataChecker(self._names.transactions, self._demand)
         self.adopts = False
         """The next Kafka transaction says that the stream goes on at another server."""
         self.has_snapshots = False
@@ -151,8 +153,10 @@ class Checker:
             assert placed.value is not None
             self._schemas.add(placed.key.decode())
             _TEXTS[placed.key.decode()] = placed.value.decode()
+        metadata = [placed for placed in rows if self._metadata.has(placed.topic)]
         told = [self._outbox.seen(placed) for placed in rows if self._outbox.has(placed.topic)]
-        events = [placed for placed in rows if not self._outbox.has(placed.topic)]
+        others = [placed for placed in rows if not self._metadata.has(placed.topic)]
+        events = [placed for placed in others if not self._outbox.has(placed.topic)]
         if self._reader is not None:
             events = self._reader.without_tombstones(events)
         seen = []
@@ -172,6 +176,7 @@ class Checker:
         aside = self.snapshots.parked(parked, self._decode)
         streamed = self.snapshots.take_replayed(seen, self._decode)
         inside = self._judge_rows([*streamed, *(each for each in aside if not self.snapshots.repairs.is_repair(each))])
+        self._metadata.judge(metadata, inside)
         places = [each.topic for each in seen if not self._outbox.has(each.topic)]
         if len(events) == len(rows):  # else tombstones and events of the outbox are among them: no topic is shared
             assert len(places) == len(rows)
@@ -188,11 +193,11 @@ class Checker:
             for each in copies
             if not is_repair_record(each.key or b"")
         ]
-        touched = {event.topic for event in seen} | {
-            record.topic for record in records if record.state not in (WANTED, STOPPED)
-        }
+        touched = {event.topic for event in seen} | {placed.topic for placed in metadata}
+        touched |= {record.topic for record in records if record.state not in (WANTED, STOPPED)}
         wanted = {record.topic for record in records}
-        self._judge_progress(progress, inside, len({event.position for event in seen + aside}), touched, wanted)
+        count = len({event.position for event in seen + aside}) + len(metadata)
+        self._judge_progress(progress, inside, count, touched, wanted)
         assert self.last is not None
         self.snapshots.compare(self.published, self.created, self.last)
 
@@ -292,6 +297,8 @@ class Checker:
             if event.op == "t":
                 wanted["truncate"] = {"cascade": False, "restart_identity": False}
             self._same(event, value, wanted if self._reader is None else self._reader.shown(wanted))
+            if self._reader is not None:
+                self._metadata.judge_event(of, event, seq, source.get("transaction"))
             positions = (source["lsn"], source["xid"], source["origin"])
             self._same(event, positions, (event.lsn, of.xid, of.origin))
             if of.commit_us:

@@ -141,6 +141,32 @@ _MUTATIONS = (
         """,
     ),
     Mutation(
+        "number the events of a table on in the next transaction",
+        "cdcd.debezium.transaction_metadata",
+        """
+        -            each.count = 0
+        +            pass
+        """,
+    ),
+    Mutation(
+        "count the logical messages outside of transactions as events of one",
+        "cdcd.debezium.message_encoder",
+        """
+        -        if transactional and self._metadata is not None and self._collection is not None:
+        +        if self._metadata is not None and self._collection is not None:
+        """,
+    ),
+    Mutation(
+        "give the records about transactions the headers of the event before",
+        "cdcd.transaction.headed_events",
+        """
+        -        if table != self._transactions:
+        -            self._add_own(table, op)
+        +        self._add_own(table, op)
+        """,
+        first_seed=11,
+    ),
+    Mutation(
         "write the fields of flat rows with the transaction before",
         "cdcd.debezium.added_fields",
         """
