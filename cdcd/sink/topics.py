@@ -133,9 +133,11 @@ class TopicNames:
         templates = [template, *(rule.template for rule in rules if rule.template)]
         patterns = (_tables_pattern(prefix, each) for each in templates)
         self._tables = [pattern for pattern in patterns if pattern is not None]
+        self._outbox: re.Pattern[str] | None = None
         if outbox is not None:
             before, behind = map(re.escape, outbox)
-            self._tables.append(re.compile(rf"{re.escape(prefix)}\.{before}[a-zA-Z0-9_-]+{behind}(?:--table)?"))
+            self._outbox = re.compile(rf"{re.escape(prefix)}\.{before}[a-zA-Z0-9_-]+{behind}(?:--table)?")
+            self._tables.append(self._outbox)
         self.messages = f"{prefix}.messages"
         """Logical decoding messages."""
         self.transactions = f"{prefix}.{TRANSACTIONS[1]}" if has_transactions else ""
@@ -234,6 +236,10 @@ class TopicNames:
         False for each topic of a template that leaves out the prefix: any program's topic may look like a table's then.
         """
         return any(pattern.fullmatch(topic) for pattern in self._tables) and not _is_own(topic)
+
+    def may_be_outbox_topic(self, topic: str) -> bool:
+        """Whether events of the outbox may have this topic: their payloads are what an application chose."""
+        return self._outbox is not None and self._outbox.fullmatch(topic) is not None
 
 
 def _check(rule: TopicRule) -> None:

@@ -12,7 +12,7 @@ import json
 import logging
 import signal
 from argparse import Namespace
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -46,7 +46,7 @@ def execute(args: Namespace, load: Load, out: TextIO) -> bool:
     registry = None if url is None else {"url": url, **settings.avro.registry_config}
     decoder = EventDecoder(SchemaFinder(config, f"{sink.prefix}.schemas", registry).find)
     start = Start(args.last, args.since, from_beginning=args.from_beginning)
-    shown = Shown(decoder, args.key, out, as_json=args.json, outbox=settings.outbox.topic_parts)
+    shown = Shown(decoder, args.key, out, as_json=args.json, is_payload=settings.topic_names().may_be_outbox_topic)
     tail(config, args.topics, sink.prefix, start, shown, follows=not args.no_follow)
     return True
 
@@ -126,26 +126,26 @@ class Shown:
         out: TextIO,
         *,
         as_json: bool,
-        outbox: tuple[str, str] | None = None,
+        is_payload: Callable[[str], bool] = lambda _: False,
     ) -> None:
         """`key`: values of the key, or `column=value`; empty: every event.
 
-        `outbox`: how the topics of the outbox begin and end.
+        `is_payload`: whether the values of a topic are what an application chose, as in the outbox's.
         """
         self._decoder = decoder
-        self._outbox = outbox
+        self._is_payload = is_payload
         self._key = key
         self._out = out
         self._as_json = as_json
 
     def is_wanted(self, message: Message) -> bool:
         """Whether the record has the wanted key. Raises DecodeError."""
-        return not self._key or has_key(_decoded(message, self._decoder, self._outbox).key, self._key)
+        return not self._key or has_key(_decoded(message, self._decoder, self._is_payload).key, self._key)
 
     def show(self, messages: Iterable[Message]) -> None:
         """Write the wanted ones among these records. Raises DecodeError."""
         for message in messages:
-            event = _decoded(message, self._decoder, self._outbox)
+            event = _decoded(message, self._decoder, self._is_payload)
             if not self._key or has_key(event.key, self._key):
                 self._out.writelines(f"{line}\n" for line in ([event.as_json()] if self._as_json else event.as_text()))
         self._out.flush()
@@ -249,14 +249,14 @@ def nearest_topic(wanted: str, prefix: str, known: Iterable[str]) -> str:
     return "cdcd creates the topic of a table with its first event"
 
 
-def _decoded(message: Message, decoder: EventDecoder, outbox: tuple[str, str] | None) -> TailedEvent:
+def _decoded(message: Message, decoder: EventDecoder, is_payload: Callable[[str], bool]) -> TailedEvent:
     key, value = message.key(), message.value()
     topic, partition, offset = str(message.topic()), int(message.partition() or 0), int(message.offset() or 0)
     headers: Any = message.headers() or ()  # librdkafka's binding gives them as a list, though its types say otherwise
-    of_outbox = outbox is not None and topic.startswith(outbox[0]) and topic.endswith(outbox[1])
+    is_chosen = is_payload(topic)
 
     def decoded(data: bytes) -> Any:
-        return decoder.decode_payload(data) if of_outbox else without_schema(decoder.decode(data))
+        return decoder.decode_payload(data) if is_chosen else without_schema(decoder.decode(data))
 
     try:
         return TailedEvent(
