@@ -314,7 +314,7 @@ def verify_whose_table_process_stands(stream: StreamFixture) -> Iterator[tuple[s
     stream.sql("CREATE TABLE items (id int PRIMARY KEY, body text)")
     daemon = stream.daemon().start()
     daemon.wait_for_log("going on")
-    stream.sql("INSERT INTO items SELECT n, repeat('b', 500) FROM generate_series(1, 5000) n")
+    stream.sql("INSERT INTO items SELECT n, repeat('b', 500) FROM generate_series(1, 100000) n")
     with subprocess.Popen(
         [*command(), "verify", "--config", str(daemon.config)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         text=True, env=environment(), start_new_session=True,
