@@ -16,6 +16,7 @@ from servers import connect
 from servers.registry import SchemaRegistry
 from support.fix_postgres import Database
 from support.pages import blocks
+from support.reader_changes import CHANGES_OF_ROWS
 from support.stream import StreamFixture, eventually
 
 TABLES = (
@@ -47,18 +48,7 @@ BEFORE = (
     # Too long to be sent where it does not change.
     "INSERT INTO pairs SELECT 'long', 0, string_agg(md5(g::text), '') FROM generate_series(1, 1000) g",
 )
-CHANGES = (
-    ROW % (100, 120),
-    "UPDATE types SET t = 'new', n52 = id, flag = false, a = NULL, d = d + id::int WHERE id < 20",
-    "UPDATE types SET t = NULL, raw = NULL, m = NULL WHERE id = 21",
-    "UPDATE types SET id = id + 1000 WHERE id BETWEEN 10 AND 15",
-    "DELETE FROM types WHERE id BETWEEN 16 AND 18",
-    "INSERT INTO types (id, t) VALUES (17, 'again')",
-    "UPDATE pairs SET number = -number, v = 'moved' WHERE number > 10",
-    "UPDATE pairs SET number = 1 WHERE word = 'long'",
-    "DELETE FROM pairs WHERE number BETWEEN 3 AND 5",
-    "BEGIN; INSERT INTO pairs VALUES ('brief', 1, 'x'); DELETE FROM pairs WHERE word = 'brief'; COMMIT",
-)
+CHANGES = (ROW % (100, 120), *CHANGES_OF_ROWS)
 UNWRAP = {
     "transforms": "unwrap,table",
     "transforms.unwrap.type": "io.debezium.transforms.ExtractNewRecordState",
