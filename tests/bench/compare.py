@@ -36,6 +36,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import psycopg
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -127,10 +128,11 @@ def main() -> None:
         print(json.dumps(document))
 
 
+Started: TypeAlias = tuple[servers.PostgreSQL, servers.Kafka, psycopg.Connection]
+
+
 @contextlib.contextmanager
-def started_servers(
-    postgres: str, work_mem: str = "64MB"
-) -> Iterator[tuple[servers.PostgreSQL, servers.Kafka, psycopg.Connection]]:
+def started_servers(postgres: str, work_mem: str = "64MB") -> Iterator[Started]:
     """Run the server of this major version and a broker while a `with` lasts; yields them, and a session."""
     memory = {"logical_decoding_work_mem": work_mem, "max_wal_size": "8GB"}
     with (

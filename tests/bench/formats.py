@@ -12,6 +12,7 @@ import argparse
 import statistics
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -19,7 +20,7 @@ sys.path[:0] = [str(HERE.parent)]
 from bench import compare  # noqa: E402
 from bench.contestants import Figures, Means  # noqa: E402
 from bench.measuring import parse  # noqa: E402
-from bench.workloads import WORKLOADS  # noqa: E402
+from bench.workloads import WORKLOADS, Workload  # noqa: E402
 from servers.registry import SchemaRegistry  # noqa: E402
 
 PLAIN = "cdcd"
@@ -57,17 +58,19 @@ def main() -> None:
     parser.add_argument("--pg", default="18", help="PostgreSQL's major version (default: 18)")
     given = parse(parser)
     names = list(dict.fromkeys([PLAIN, *given.variants]))
-    workload = WORKLOADS["orders"]
+    with compare.started_servers(given.pg) as started, SchemaRegistry() as registry:
+        settings = {name: VARIANTS[name].replace("{registry}", registry.url) for name in names}
+        drain(started, WORKLOADS["orders"], settings, given)
+
+
+def drain(started: compare.Started, workload: Workload, settings: Mapping[str, str], given: argparse.Namespace) -> None:
+    """Drain with each of these settings in turn, and print each drain and the table of medians."""
+    names = list(settings)
     changes = workload.changes(given.rows)
     results: compare.Results = {name: [] for name in names}
-    with (
-        compare.started_servers(given.pg) as (postgres, kafka, sql),
-        SchemaRegistry() as registry,
-        tempfile.TemporaryDirectory() as folder,
-    ):
-        settings = {name: VARIANTS[name].replace("{registry}", registry.url) for name in names}
+    with tempfile.TemporaryDirectory() as folder:
         means = Means(dict.fromkeys(names, given.cdcd), "", Path(folder) / "recording", settings)
-        bench = compare.Bench(postgres, kafka, sql, means, workload)
+        bench = compare.Bench(*started, means, workload)
         print(f"{changes:,} changes, {workload.what}\n{compare.HEADER}", flush=True)
         with bench.tables():
             for run in range(-given.warm_up, given.runs):

@@ -11,13 +11,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent)]
 from bench import compare, formats  # noqa: E402
-from bench.contestants import Means  # noqa: E402
 from bench.measuring import parse  # noqa: E402
 from bench.workloads import WORKLOADS  # noqa: E402
 
@@ -37,21 +35,8 @@ def main() -> None:
     parser.add_argument("--warm-up", type=int, default=1, help="more runs, not counted (default: 1)")
     parser.add_argument("--pg", default="18", help="PostgreSQL's major version (default: 18)")
     given = parse(parser)
-    names = [formats.PLAIN, "cdcd-one-topic"]
-    workload = WORKLOADS["relations"]
-    changes = workload.changes(given.rows)
-    results: compare.Results = {name: [] for name in names}
-    with compare.started_servers(given.pg) as (postgres, kafka, sql), tempfile.TemporaryDirectory() as folder:
-        means = Means(dict.fromkeys(names, given.cdcd), "", Path(folder) / "recording", {names[1]: ONE})
-        bench = compare.Bench(postgres, kafka, sql, means, workload)
-        print(f"{changes:,} changes, {workload.what}\n{compare.HEADER}", flush=True)
-        with bench.tables():
-            for run in range(-given.warm_up, given.runs):
-                for name, figures in bench.run(changes, compare.in_turn(names, run)):
-                    print(compare.line(name, figures, changes) + ("" if run >= 0 else "  warm-up"), flush=True)
-                    if run >= 0:
-                        results[name].append(figures)
-    print("\n" + "\n".join(formats.table(results, changes)))
+    with compare.started_servers(given.pg) as started:
+        formats.drain(started, WORKLOADS["relations"], {formats.PLAIN: "", "cdcd-one-topic": ONE}, given)
 
 
 if __name__ == "__main__":
