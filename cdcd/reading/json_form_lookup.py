@@ -8,54 +8,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from cdcd.avro.avro_names import postgres_name
-from cdcd.reading.json_forms import (
-    Array,
-    Boolean,
-    Bytes,
-    Date,
-    Decimal,
-    Double,
-    Float,
-    Form,
-    Int,
-    Map,
-    Nullable,
-    Record,
-    Text,
-    Time,
-    Timestamp,
-)
-
-_SIMPLE: Final[dict[str, Callable[[], Form]]] = {
-    "int": lambda: Int(32), "long": lambda: Int(64), "boolean": Boolean, "float": Float, "double": Double,
-    "string": Text, "bytes": Bytes, "date": Date, "time-micros": Time,
-    "timestamp-micros": lambda: Timestamp(with_zone=True), "local-timestamp-micros": lambda: Timestamp(with_zone=False),
-    "uuid": Text,
-}  # fmt: skip
-"""By Avro's logical type where there is one, else by Avro's type."""
+from cdcd.avro.type_walk import Makers, made_of
+from cdcd.reading import json_forms as forms
+from cdcd.reading.json_forms import Form
 
 
-def form_of(avro: Any, defined: dict[str, Form]) -> Form:
-    """The form of a type. `defined`: the records that have been met, by their names."""
-    if isinstance(avro, list):
-        return Nullable(form_of(avro[1], defined))
-    if isinstance(avro, str):
-        return defined[avro] if avro in defined else _SIMPLE[avro]()
-    kind = avro["type"]
-    if isinstance(kind, (dict, list)):
-        return form_of(kind, defined)
-    if kind == "record":
-        made = Record()
-        defined[avro["name"]] = made
-        for field in avro["fields"]:
-            made.add(postgres_name(field["name"]), form_of(field["type"], defined))
-        return made
-    if kind == "array":
-        return Array(form_of(avro["items"], defined))
-    if kind == "map":
-        return Map(form_of(avro["values"], defined))
-    kind = avro.get("logicalType", kind)
-    if kind == "decimal":
-        return Decimal(int(avro["precision"]), int(avro["scale"]))
-    return form_of(kind, defined)
+def _record() -> tuple[Form, Callable[[str, Form], None]]:
+    made = forms.Record()
+    return made, made.add
+
+
+_FORMS: Final = Makers[Form](
+    simple={
+        "int": lambda: forms.Int(32), "long": lambda: forms.Int(64), "boolean": forms.Boolean, "float": forms.Float,
+        "double": forms.Double, "string": forms.Text, "bytes": forms.Bytes, "date": forms.Date, "uuid": forms.Text,
+        "time-micros": forms.Time, "timestamp-micros": lambda: forms.Timestamp(with_zone=True),
+        "local-timestamp-micros": lambda: forms.Timestamp(with_zone=False),
+    },
+    decimal=forms.Decimal,
+    nullable=forms.Nullable,
+    array=forms.Array,
+    map=forms.Map,
+    record=_record,
+)  # fmt: skip
+
+
+def form_of(avro: Any) -> Form:
+    """The form of a type."""
+    return made_of(avro, _FORMS)

@@ -76,17 +76,15 @@ class JsonTranslator:
         names = {postgres_name(each["name"]): str(each["name"]) for each in columns}
         self._names: dict[str, str] = names
         [source] = [each["type"] for each in expanded["fields"] if each["name"] == "source"]
-        self._source = form_of(source, {})
-        self._column_forms: dict[str, Form] = {
-            postgres_name(each["name"]): form_of(each["type"], {}) for each in columns
-        }
+        self._source = form_of(source)
+        self._column_forms: dict[str, Form] = {postgres_name(each["name"]): form_of(each["type"]) for each in columns}
         self._shapes: dict[tuple[str, ...], Shape] = {}
         self._all = self._made_shape(tuple(names))
         self._key: Shape | None = None
         self._key_names: tuple[str, ...] = ()
         if key is not None:
             fields = [
-                Field(postgres_name(each["name"]), _losses(names) if _is_losses(each) else form_of(each["type"], {}))
+                Field(postgres_name(each["name"]), _losses(names) if _is_losses(each) else form_of(each["type"]))
                 for each in _expanded(key, {})["fields"]
             ]
             self._key_names = tuple([each.name for each in fields])

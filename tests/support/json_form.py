@@ -28,7 +28,7 @@ def translated(schema: Any, avro: bytes) -> bytes:
 def read_back(schema: Any, shown: bytes) -> bytes:
     """The Avro bytes that `cdcd.reading` makes of JSON."""
     out = BytesWriter()
-    json_form_lookup.form_of(schema, {}).write(json.loads(shown), out)
+    json_form_lookup.form_of(schema).write(json.loads(shown), out)
     return out.getvalue()
 
 

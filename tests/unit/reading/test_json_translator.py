@@ -292,7 +292,7 @@ def test_any_value_of_a_column_is_read_or_its_text_is_shown(value: Any) -> None:
 )
 def test_what_cdcd_does_not_write_does_not_fit(schema: Any, value: Any) -> None:
     with pytest.raises(Misfit):
-        form_of(schema, {}).write(value, BytesWriter())
+        form_of(schema).write(value, BytesWriter())
 
 
 @given(
@@ -303,5 +303,5 @@ def test_each_float4_comes_back(bits: int) -> None:
     [value] = struct.unpack("<f", data)
     shown, out = BytesWriter(), BytesWriter()
     write_float(shown, value)
-    form_of("float", {}).write(json.loads(shown.getvalue()), out)
+    form_of("float").write(json.loads(shown.getvalue()), out)
     assert out.getvalue() == data or math.isnan(value)
