@@ -370,3 +370,44 @@ def test_a_column_that_went_long_ago_and_one_that_a_person_has_added_block_no_la
     mirror.run_once()  # what was planned then
     added = "INSERT INTO t VALUES (8, NULL, 'y', 'a')", "INSERT INTO t VALUES (9, NULL, 'y', 'a')"
     run(added[0], 'ALTER TABLE t RENAME a TO "A"', added[1])
+
+
+@pytest.mark.in_turns(2)
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_table_that_another_one_replaces_leaves_the_lake_with_all_its_rows(
+    stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str], form: Format
+) -> None:
+    stream.sql("CREATE TABLE t (id int PRIMARY KEY, v int, a text)", "CREATE TABLE bag (v int)")
+    stream.sql("ALTER TABLE bag REPLICA IDENTITY FULL")
+    stream.sql("INSERT INTO t SELECT n, n, 'old' FROM generate_series(1, 5) n", "INSERT INTO bag VALUES (1), (1), (2)")
+    daemon = stream.daemon(snapshot={"mode": "initial"}).start()
+    daemon.wait_for_log("the snapshot is complete")
+    daemon.wait_until_confirmed()
+    mirror = cdc.mirror("*", lake(form), form, table_errors="stop")
+    mirror.run_once()
+
+    def replace(*statements: str) -> None:
+        copies = daemon.log.read_text().count("the snapshot is complete")
+        stream.sql(*statements)
+        daemon.until(
+            lambda: daemon.log.read_text().count("the snapshot is complete") > copies, "the new table's snapshot", 60.0
+        )
+        daemon.wait_until_confirmed()
+        mirror.run_once()
+        report = cdc.verify(stream.dsn, "public.*", mirror)
+        assert report.ok, report.as_text()
+
+    replace(
+        "UPDATE t SET v = 7 WHERE id = 1",
+        "CREATE TABLE t_new (id int PRIMARY KEY, w int, a text)",  # no rename of v: no row has outlived it
+        "INSERT INTO t_new SELECT n, -n, 'new' FROM generate_series(3, 7) n",
+        "BEGIN; ALTER TABLE t RENAME TO t_old; ALTER TABLE t_new RENAME TO t; COMMIT",
+        "INSERT INTO t VALUES (8, 8, 'later')",
+    )
+    assert {row["id"] for row in mirror.as_of()["public.t"].collect()} == {3, 4, 5, 6, 7, 8}
+    replace(
+        "BEGIN; DROP TABLE bag; CREATE TABLE bag (v int, note text); ALTER TABLE bag REPLICA IDENTITY FULL;"
+        "INSERT INTO bag VALUES (1, 'a'), (1, 'a'), (9, 'b'); COMMIT"
+    )
+    replace("DELETE FROM bag WHERE v = 9", "BEGIN; DROP TABLE t; CREATE TABLE t (id int PRIMARY KEY, v int); COMMIT")
+    assert mirror.as_of()["public.t"].count() == 0

@@ -13,7 +13,7 @@ from pyspark.sql import functions as f
 from cdcd.avro.single_object import MARKER
 from cdcd.errors import RequestRejected
 from cdcd.spark.mirror.run_log import MirroredTable
-from cdcd.spark.reading.decoding import common_columns, decode, header
+from cdcd.spark.reading.decoding import WriterOrder, common_columns, decode, header, in_order
 from cdcd.spark.reading.topics import last_key_headers
 from cdcd.spark.reading.writer_schemas import Writer, Writers
 
@@ -56,6 +56,13 @@ def last_headers(raw: DataFrame, writers: Sequence[Writer], topic: str) -> list[
     """The headers of the keys after the last truncate event; None if there is none."""
     events = decode(raw, writers, common_columns(writers), topic)
     return last_key_headers(events) if events.where("op = 't'").limit(1).collect() else None
+
+
+def writers_after_truncate(raw: DataFrame, writers: Sequence[Writer], topic: str) -> WriterOrder | None:
+    """The schemas of the events after the last truncate event; None if there is none."""
+    events = decode(raw, writers, common_columns(writers), topic).where("op = 't'")
+    [row] = events.agg(f.max(f.struct("source.commit_lsn", "source.seq")).alias("last")).collect()
+    return None if row["last"] is None else in_order(raw, writers, topic, after=tuple(row["last"]))
 
 
 def headers(raw: DataFrame) -> tuple[list[bytes], list[bytes]]:

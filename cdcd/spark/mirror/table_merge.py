@@ -19,7 +19,7 @@ from pyspark.storagelevel import StorageLevel
 
 from cdcd.errors import GapError, RequestRejected
 from cdcd.progress.records import kafka_topic
-from cdcd.spark.mirror.batch_schemas import batch_schemas, headers, last_headers
+from cdcd.spark.mirror.batch_schemas import batch_schemas, headers, last_headers, writers_after_truncate
 from cdcd.spark.mirror.merge_sql import DELETED, INSERTED, Deletes, MergeSource
 from cdcd.spark.mirror.run_log import MirroredTable
 from cdcd.spark.mirror.schema_evolution import OWN_COLUMNS, Evolution, Succession, TargetSchema
@@ -146,7 +146,15 @@ class TableMerger:
             return MergedTable(replace(plan, key=key, version=None if before is None else before.version), 0)
         order = in_order(raw, writers, plan.topic)
         succession = self._succession(plan, before, order.writers)
-        evolution = self._schema.fit(plan.target, writers, key or (), succession)
+        try:
+            evolution = self._schema.fit(plan.target, writers, key or (), succession)
+        except RequestRejected:
+            # A table that was replaced has other columns, and none of its rows is there yet: no column was renamed.
+            later = writers_after_truncate(raw, writers, plan.topic)
+            if later is None or not later.writers:
+                raise
+            anew = Succession(later.writers[0].names, True, later.writers)
+            evolution = self._schema.fit(plan.target, writers, key or (), anew)
         columns = evolution.columns
 
         def flat(of: Sequence[dict[str, Any]]) -> DataFrame:

@@ -150,8 +150,14 @@ class WriterOrder:
         return self.writers[-1].names if self.writers else []
 
 
-def in_order(records: DataFrame, writers: Sequence[Writer], topic: str, until_lsn: int | None = None) -> WriterOrder:
-    """The writers of these records, of the events with a commit LSN below `until_lsn`.
+def in_order(
+    records: DataFrame,
+    writers: Sequence[Writer],
+    topic: str,
+    until_lsn: int | None = None,
+    after: tuple[int, int] | None = None,
+) -> WriterOrder:
+    """The writers of these records, of the events with a commit LSN below `until_lsn`, and after a commit LSN and seq.
 
     Spark looks through the events if the writers have other columns than each other.
     """
@@ -161,6 +167,9 @@ def in_order(records: DataFrame, writers: Sequence[Writer], topic: str, until_ls
     if until_lsn is not None:
         events = events.where(f.col("source.commit_lsn") < until_lsn)
     order = f.struct("source.commit_lsn", "source.seq")
+    if after is not None:
+        lsn, seq = f.col("source.commit_lsn"), f.col("source.seq")
+        events = events.where((lsn > after[0]) | ((lsn == after[0]) & (seq > after[1])))
     rows = events.groupBy("_header").agg(f.min(order).alias("first"), f.max(order).alias("last")).collect()
     spans = {bytes(row["_header"]): (tuple(row["first"]), tuple(row["last"])) for row in rows}
     return writer_order([(each, *spans[each.header]) for each in writers if each.header in spans])
