@@ -613,8 +613,8 @@ class DebeziumSettings(Section):
     unrepresentable_in_header: bool = Field(
         False,
         description="Give an event the header __cdcd.unrepresentable if Debezium's types cannot hold one of its "
-        "values, or have no column for its type. The header has PostgreSQL's text of these values, as JSON. cdcd check "
-        "names such columns.",
+        "values, or hold another one that is near, or have no column for its type. The header has PostgreSQL's text of "
+        "these values, as JSON. cdcd check names columns that lose values.",
     )
 
 

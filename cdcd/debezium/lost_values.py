@@ -1,4 +1,4 @@
-"""The values of an event that Connect's types cannot hold, or whose column Debezium's events do not have.
+"""The values of an event that Connect's types cannot hold, or hold as others, or whose column Debezium's events lack.
 
 Before: `row_encoder` meets them. After: a header has PostgreSQL's text of them.
 """
@@ -12,6 +12,7 @@ from mypy_extensions import i64
 
 from cdcd.avro.codecs.lookup import TypeOptions, codec_for
 from cdcd.avro.codecs.text_encoding import text_of_value
+from cdcd.debezium.field_writer import Field
 from cdcd.debezium.json_text import quoted
 from cdcd.pgoutput.tuples import BINARY, TEXT, column_at
 from cdcd.transaction.record_consumer import RecordConsumer
@@ -40,6 +41,12 @@ class LostValues:
     def add(self, index: i64, is_new: bool, kind: i64, frame: bytes, at: i64, size: i64) -> None:
         """Note a value of a column: BINARY or TEXT, of `size` bytes at `at`. `is_new`: of the new row."""
         self._add(index, is_new, text_of_value(self._codecs[index], kind == BINARY, frame, at, size))
+
+    def add_near(self, field: Field, is_new: bool, kind: i64, frame: bytes, at: i64, size: i64) -> None:
+        """Note a value, as `add` gets it, if the event has another one that is near."""
+        text = text_of_value(self._codecs[field.index], kind == BINARY, frame, at, size)
+        if field.value.is_near(text):
+            self._add(field.index, is_new, text)
 
     def add_unchanged(self, index: i64, frame: bytes, old: i64) -> None:
         """Note a value that PostgreSQL left out of the new row. The tuple at `old` may have it; 0: there is none."""

@@ -45,9 +45,9 @@ def judge(
         more = f", and {len(lost) - COLUMNS_SHOWN} more" if len(lost) > COLUMNS_SHOWN else ""
         better = f"These settings lose fewer: {', '.join(cures)}. " if cures else ""
         kept = (
-            "The header __cdcd.unrepresentable has the text of what is null"
+            "The header __cdcd.unrepresentable has the text of these values"
             if modes.keeps_lost
-            else "With debezium.unrepresentable_in_header = true a header has the text of what is null"
+            else "With debezium.unrepresentable_in_header = true a header has the text of these values"
         )
         yield warning(
             ABOUT,

@@ -31,6 +31,8 @@ class Value(Transcoder):
         """JSON of a NOT NULL column whose value did not come; empty: null."""
         self.placeholder = placeholder
         """JSON of a value that PostgreSQL left out because it did not change; empty: null."""
+        self.has_near = False
+        """Some values are written as others that are near: `is_near` says which."""
 
     def avro(self) -> Transcoder:
         """What writes these values in Avro."""
@@ -42,6 +44,13 @@ class Value(Transcoder):
         Both are empty if it holds all. A value that it cannot hold is null, or another value that is near.
         """
         return "", ""
+
+    def is_near(self, text: str) -> bool:
+        """Whether a value that is written is not the one of PostgreSQL's text, but one that is near.
+
+        Without this text nobody can tell it: infinity is a date, microseconds are gone, two values look the same.
+        """
+        return False
 
 
 class FromJson(Transcoder):
@@ -141,6 +150,7 @@ class ByText(Value):
 
     def __init__(self, inner: Value, codec: Codec) -> None:
         super().__init__(inner.schema, inner.fallback, inner.placeholder)
+        self.has_near = inner.has_near
         self.inner = inner
         self.codec = codec
         self.writer: Transcoder = inner
@@ -152,6 +162,9 @@ class ByText(Value):
 
     def lost(self) -> tuple[str, str]:
         return self.inner.lost()
+
+    def is_near(self, text: str) -> bool:
+        return self.inner.is_near(text)
 
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         return self.writer.text(data, at, size, out)
@@ -166,6 +179,7 @@ class Escaped(Value):
 
     def __init__(self, inner: Value, codec: EscapingColumn) -> None:
         super().__init__(inner.schema, inner.fallback, inner.placeholder)
+        self.has_near = inner.has_near
         self.inner = inner
         self.codec = codec
         self.writer: Transcoder = inner
@@ -177,6 +191,9 @@ class Escaped(Value):
 
     def lost(self) -> tuple[str, str]:
         return self.inner.lost()
+
+    def is_near(self, text: str) -> bool:
+        return self.inner.is_near(text)
 
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         return self._write(self.codec.shown(data[at : at + size]), out)

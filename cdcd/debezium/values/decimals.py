@@ -9,6 +9,7 @@ NaN and the infinities are null in the mode "precise": Connect's Decimal cannot 
 
 from __future__ import annotations
 
+from decimal import Decimal as DecimalNumber
 from typing import Final
 
 from librt.strings import BytesWriter, read_i64_be
@@ -119,9 +120,13 @@ class Plain(NumericByText):
 
     def __init__(self, fallback: bytes, placeholder: str) -> None:
         super().__init__(STRING, fallback, quoted(placeholder))
+        self.has_near = True
 
     def avro(self) -> Transcoder:
         return Ascii(self)
+
+    def is_near(self, text: str) -> bool:
+        return text.encode() in _SPECIAL
 
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         raw = data[at : at + size]
@@ -138,9 +143,13 @@ class Double(NumericByText):
 
     def __init__(self) -> None:
         super().__init__(DOUBLE, b"0.0")
+        self.has_near = True
 
     def lost(self) -> tuple[str, str]:
         return _DIGITS
+
+    def is_near(self, text: str) -> bool:
+        return text.encode() not in _SPECIAL and _is_rounded(text)
 
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         raw = data[at : at + size]
@@ -163,9 +172,14 @@ class Money(Value):
         elif mode == "string":
             schema, fallback = STRING, b'"0.00"'
         super().__init__(schema, fallback)
+        self.has_near = mode == "double"
 
     def lost(self) -> tuple[str, str]:
         return _DIGITS if self.mode == "double" else ("", "")
+
+    def is_near(self, text: str) -> bool:
+        digits = "".join(char for char in text if "0" <= char <= "9")
+        return self.mode == "double" and _is_rounded(f"{digits[:-_MONEY_SCALE]}.{digits[-_MONEY_SCALE:]}")
 
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         raw = data[at : at + size]
@@ -190,6 +204,11 @@ class Money(Value):
             write_double(out, float(plain))
         else:
             out.write(b'"' + plain.encode() + b'"')
+
+
+def _is_rounded(text: str) -> bool:
+    """Whether the double that is nearest to this number is another one, by its shortest digits."""
+    return DecimalNumber(text) != DecimalNumber(repr(float(text)))
 
 
 def check_number(raw: bytes) -> None:

@@ -33,6 +33,7 @@ class Interval(Value):
         else:
             super().__init__(named("io.debezium.time.MicroDuration", INT64), b"0")
         self.codec = IntervalCodec()
+        self.has_near = not self.is_text
 
     def avro(self) -> Transcoder:
         return Ascii(self) if self.is_text else Count(self)
@@ -41,6 +42,19 @@ class Interval(Value):
         if self.is_text:
             return "infinity", ""
         return "infinity, and which part of it is months or days", 'interval_handling_mode = "string"'
+
+    def is_near(self, text: str) -> bool:
+        if self.is_text:
+            return False
+        parts, shown = BytesWriter(), BytesWriter()
+        raw = text.encode()
+        if not self.codec.text(raw, 0, len(raw), parts):
+            return True
+        months, at = _read_long(parts.getvalue(), 0)
+        days, at = _read_long(parts.getvalue(), at)
+        micros, _ = _read_long(parts.getvalue(), at)
+        self._write(parts.getvalue(), shown)
+        return months != 0 or days != 0 or int(shown.getvalue()) != micros
 
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         parts = BytesWriter()

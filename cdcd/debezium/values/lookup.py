@@ -138,7 +138,7 @@ class ValueLookup:
             return Interval(modes.interval, placeholder)
         if name in ("bit", "varbit"):
             length = typmod if typmod > 0 else (1 if name == "bit" else _BITS_MAX)
-            return self._by_text(OneBit() if length == 1 else Bits(length), pgtype)
+            return self._by_text(OneBit() if length == 1 else Bits(length, is_varying=name == "varbit"), pgtype)
         return self._temporal(name, typmod if 0 <= typmod <= 6 else 6, is_element=is_element)
 
     def _temporal(self, name: str, precision: int, *, is_element: bool) -> Value | None:

@@ -48,6 +48,7 @@ class Array(Value):
         self.type_name = type_name
         self.takes_nulls = takes_nulls
         self.is_lost = is_lost
+        self.has_near = True
 
     def avro(self) -> Transcoder:
         return ArrayInAvro(self)
@@ -55,6 +56,24 @@ class Array(Value):
     def lost(self) -> tuple[str, str]:
         what, cure = self.element.lost()
         return f"a second dimension{what and ', and of elements: '}{what}", cure
+
+    def is_near(self, text: str) -> bool:
+        raw = text.encode()
+        end: i64 = len(raw)
+        if raw[:1] == b"[" or raw[1:2] == b"{":  # bounds, and several dimensions
+            return True
+        items = LiteralScanner(raw, 1, end, self.type_name)
+        scratch = BytesWriter()
+        while end > 2 and items.at < end:
+            items.next(self.delimiter, _CLOSE_BRACE)
+            if not items.is_bare(b"NULL"):
+                scratch.truncate(0)
+                if not self.element.text(items.data, items.start, items.size, scratch):
+                    return True
+                if self.element.has_near and self.element.is_near(_item(items)):
+                    return True
+            items.at += 1
+        return False
 
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         end: i64 = at + size

@@ -79,9 +79,14 @@ class OneBit(Value):
 class Bits(Value):
     """bit(n), varbit(n) -> bytes, little-endian: the last bit is bit 0. Zeros at the high end are left out."""
 
-    def __init__(self, length: int) -> None:
+    def __init__(self, length: int, *, is_varying: bool = False) -> None:
+        """`is_varying`: the length is the largest one."""
         schema = Schema("bytes", "io.debezium.data.Bits", 1, parameters=(("length", str(length)),))
         super().__init__(schema, b'""')
+        self.has_near = is_varying
+
+    def is_near(self, text: str) -> bool:
+        return self.has_near and text.startswith("0")
 
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         raw = data[at : at + size]

@@ -47,6 +47,9 @@ _INFINITE_DAYS_OF_ARRAYS: Final = b"-622191234", b"-625821272"
 _INFINITE_DATES: Final = b'"+5877611-06-21Z"', b'"-5877611-06-22Z"'
 _INFINITE_DATES_OF_ARRAYS: Final = b'"+292278994-08-16Z"', b'"+292269055-12-02Z"'
 """Infinity and -infinity as dates."""
+_INFINITE: Final = "infinity", "-infinity"
+_LAST_MICROS: Final = "294247-01-10 04:00:54.775807"
+"""The last point in time that is 64 bits of microseconds."""
 
 _MILLIS: Final = 0
 _MICROS: Final = 1
@@ -102,9 +105,13 @@ class Date(Value):
         elif mode == "connect":
             schema = Schema("int32", "org.apache.kafka.connect.data.Date", 1)
         super().__init__(schema, b'"1970-01-01Z"' if self.is_iso else b"0")
+        self.has_near = True
 
     def avro(self) -> Transcoder:
         return Ascii(self) if self.is_iso else Count(self)
+
+    def is_near(self, text: str) -> bool:
+        return text in _INFINITE
 
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         self._write(_read_days(data, at, size), out)
@@ -159,6 +166,7 @@ class Time(Value):
             schema = named("io.debezium.time.NanoTime", INT64)
         is_iso = mode == "isostring"
         super().__init__(schema, b'"00:00:00Z"' if is_iso else b"0", quoted(placeholder) if is_iso else b"")
+        self.has_near = is_iso or self.lost()[0] != ""
 
     def avro(self) -> Transcoder:
         return Ascii(self) if self.unit == _ISO else Count(self)
@@ -167,6 +175,10 @@ class Time(Value):
         if self.precision <= 3 or (self.unit != _MILLIS and not self.is_element):
             return "", ""
         return "microseconds", "" if self.is_element else _FINER
+
+    def is_near(self, text: str) -> bool:
+        is_cut = (self.unit == _MILLIS or self.is_element) and _has_micros(text)
+        return is_cut or (self.unit == _ISO and text.startswith("24:"))
 
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         micros: i64 = read_time(data, at, size)
@@ -275,6 +287,7 @@ class Timestamp(PointInTime):
         is_iso = mode == "isostring"
         placed = quoted(placeholder) if is_iso else b""
         super().__init__(schema, b'"1970-01-01T00:00:00Z"' if is_iso else b"0", placed, False)
+        self.has_near = True
 
     def avro(self) -> Transcoder:
         return Ascii(self) if self.unit == _ISO else Count(self)
@@ -283,6 +296,11 @@ class Timestamp(PointInTime):
         if self.unit == _NANOS:
             return "times before 1677 and after 2262", 'time_precision_mode = "microseconds"'
         return ("microseconds", _FINER) if self.unit == _MILLIS and self.precision > 3 else ("", "")
+
+    def is_near(self, text: str) -> bool:
+        if text in _INFINITE or (self.unit == _MILLIS and _has_micros(text)):
+            return True
+        return self.unit == _MICROS and text[6:7] == "-" and text > _LAST_MICROS
 
     def write(self, seconds: i64, micros: i64, out: BytesWriter) -> bool:
         if seconds == _INFINITY or seconds == -_INFINITY:
@@ -321,6 +339,11 @@ class Timestamp(PointInTime):
         return True
 
 
+def _has_micros(text: str) -> bool:
+    """Whether a fraction of a second has more than three digits."""
+    return len(text.partition(".")[2].removesuffix(" BC").rstrip("0")) > 3
+
+
 def _saturated(seconds: int, micros: int) -> bytes:
     """Microseconds as Debezium has them beyond 64 bits: the seconds saturate, and the fraction then wraps around."""
     whole = min(max(seconds * 1_000_000, -(2**63)), 2**63 - 1) + micros
@@ -336,6 +359,10 @@ class ZonedTimestamp(PointInTime):
         super().__init__(schema, b'"1970-01-01T00:00:00Z"', quoted(placeholder), True)
         self.precision: i64 = precision
         self.minus_infinity = b'"+292269055-12-02T23:00:00.000000Z"' if is_element else b'"-infinity"'
+        self.has_near = is_element
+
+    def is_near(self, text: str) -> bool:
+        return self.has_near and text == "-infinity"
 
     def avro(self) -> Transcoder:
         return Ascii(self)
@@ -365,6 +392,10 @@ class ZonedTime(Value):
 
     def __init__(self, placeholder: str) -> None:
         super().__init__(named("io.debezium.time.ZonedTime"), b'"00:00:00Z"', quoted(placeholder))
+        self.has_near = True
+
+    def is_near(self, text: str) -> bool:
+        return not text.endswith("+00")  # it is written at UTC, without its offset
 
     def avro(self) -> Transcoder:
         return Ascii(self)

@@ -411,6 +411,17 @@ def test_the_header_of_lost_values_is_the_same_in_both_wire_modes_and_changes_no
     assert binary == plain
     [shown] = [value for name, value in headers[f"{prefix}.public.arrays_unknown"][0] if name == LOST]
     assert b'{"image":"after","column":"m","text":"{' in shown
+    texts = {
+        (each["column"], each["text"])
+        for table in ("times", "arrays")
+        for found in headers[f"{prefix}.public.{table}"]
+        for name, value in found
+        if name == LOST
+        for each in json.loads(value)
+    }
+    assert {("d", "infinity"), ("d", "-infinity"), ("d", "{infinity,-infinity}")} <= texts
+    assert ("z6", "23:59:59.999999-15:59") in texts
+    assert ("z6", "24:00:00+00") not in texts
 
 
 def test_a_table_with_an_index_as_its_identity_has_that_key() -> None:
