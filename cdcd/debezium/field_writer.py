@@ -38,7 +38,6 @@ class Field:
         """PostgreSQL's name."""
         self.value: Value = value or Value(STRING)
         self.is_shown = value is not None
-        self.has_near = value is not None and value.has_near
         self.in_key = column.in_key
         self.writer: Transcoder = self.value if piece else self.value.avro()
         self.next_field: Field | None = None

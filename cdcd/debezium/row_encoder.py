@@ -196,7 +196,7 @@ class RowEncoder(RelationChanges):
                     is_held = field.write(i64(kinds[field.index]), row, at, length, out)
                     if not is_held:
                         self._lose(field, True, i64(kinds[field.index]), row, at, length)
-                    elif field.has_near and self._lost is not None:
+                    elif field.value.has_near and self._lost is not None:
                         self._lost.add_near(field, True, i64(kinds[field.index]), row, at, length)
             elif self._lost is not None and length >= 0:
                 self._lost.add(field.index, True, i64(kinds[field.index]), row, at, length)
@@ -303,7 +303,7 @@ class RowEncoder(RelationChanges):
                     is_held = field.write(kind, frame, at, size, out)
                     if not is_held:
                         self._lose(field, is_new, kind, frame, at, size)
-                    elif field.has_near and self._lost is not None:
+                    elif field.value.has_near and self._lost is not None:
                         self._lost.add_near(field, is_new, kind, frame, at, size)
                 elif self._lost is not None:
                     self._lost.add(field.index, is_new, kind, frame, at, size)
@@ -336,7 +336,7 @@ class RowEncoder(RelationChanges):
             size = i64(read_i32_be(frame, at + 1))
             if not field.write(i64(frame[at]), frame, at + 5, size, out):
                 self._lose(field, True, i64(frame[at]), frame, at + 5, size)
-            elif field.has_near and self._lost is not None:
+            elif field.value.has_near and self._lost is not None:
                 self._lost.add_near(field, True, i64(frame[at]), frame, at + 5, size)
         else:
             out.write(field.unchanged)
