@@ -73,6 +73,7 @@ Code: TypeAlias = Literal[
     "outbox-unfit",
     "own-topic-misconfigured",
     "parked-events-gone",
+    "partition-column-unfit",
     "partition-identity-lesser",
     "partition-not-sent",
     "password-not-made",

@@ -273,6 +273,8 @@ class RowEncoder(RelationChanges):
             encoder.records.add_large(self._table, op, key, LargeValue(out))
         else:
             encoder.records.add(self._table, op, key, out.getvalue())
+        if self._key.hash >= 0 and key is not None:
+            encoder.records.set_hash(self._table, self._key.hash)
 
     # Tuples
 

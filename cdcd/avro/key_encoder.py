@@ -21,6 +21,7 @@ from cdcd.avro.envelope_form import EnvelopeForm
 from cdcd.avro.schema import OtherFields
 from cdcd.errors import BUG_HINT, CdcdError, DecodeError
 from cdcd.pgoutput.tuples import BINARY, NULL, TEXT, TOAST_UNCHANGED, column_at, column_size
+from cdcd.transaction.key_hash import murmur2
 from cdcd.transaction.relations import IDENTITY_FULL, IDENTITY_NOTHING, ResolvedRelation
 from cdcd.transaction.tuple_checks import PARTITION_HINT
 
@@ -45,6 +46,7 @@ class KeyField:
         """What is before the value in the key."""
         self.in_key = in_key
         self.nullable_in_key = codec.is_fallible
+        self.decides_partition = False
         self.next_field = next_field
 
 
@@ -82,11 +84,14 @@ class KeyEncoder:
         field = first
         while field is not None:
             if field.in_key:
+                field.decides_partition = relation.columns[field.index].name == relation.partition_by.column
                 field.key_piece = form.piece(field.name, self._end == 0 and not others.table)
                 self._end = field.index + 1
             field = field.next_field
         self.has_key = self._end != 0
         """Whether the events have a key."""
+        self.hash: i64 = -1 if relation.partition_by.is_by_key else 0
+        """What decides the partition of the event; -1: its key."""
         self.from_catalog = relation.identity in (IDENTITY_FULL, IDENTITY_NOTHING)
         """The key's columns come from the catalog, not from the stream. So the server may send nulls in them."""
         self.header = b""
@@ -153,8 +158,13 @@ class KeyEncoder:
             out.write(field.key_piece)
         elif field.nullable_in_key:
             out.append(2)
+        value = len(out)
         if write_value(field, kind, frame, at, size, out):
+            if field.decides_partition:
+                self.hash = murmur2(out.getvalue()[value:])
             return
+        if field.decides_partition:
+            self.hash = 0
         if not field.nullable_in_key:
             raise DecodeError(f"a key of {self._table} has a value of {field.name} that Avro cannot hold", BUG_HINT)
         out.truncate(mark)

@@ -40,7 +40,7 @@ from cdcd.source.login import BUILT_IN, Login, password_maker
 from cdcd.source.publication_contents import AskedPublication, operations_of
 from cdcd.source.table_selection import TablePattern
 from cdcd.transaction.column_masks import CONSTANT, HASH, LAST, NOTHING, Mask
-from cdcd.transaction.column_rules import ColumnRule, ColumnRules
+from cdcd.transaction.column_rules import ColumnRule, ColumnRules, PartitionChoice
 
 # `AvroSettings.register` has the name of a method of its metaclass, which no instance sees.
 warnings.filterwarnings("ignore", 'Field name "register"', UserWarning)
@@ -376,7 +376,7 @@ class TableSettings(BaseModel):
         examples=["public.customers"],
         description="The tables, as schema.table; * stands for any name. For each thing that "
         "entries say, the first one counts that matches a table and says it: the columns (include or exclude), mask, "
-        "key, topic, partitions, snapshot, where and order.",
+        "key, topic, partitions, partition_by, snapshot, where and order.",
     )
     include: tuple[str, ...] = Field(
         (),
@@ -418,6 +418,14 @@ class TableSettings(BaseModel):
         examples=[12],
         description="Partitions of the topic, if cdcd makes it, in place of sink.partitions.",
     )
+    partition_by: Literal["key", "one"] | dict[Literal["column"], StrictStr] | None = Field(
+        None,
+        examples=[{"column": "tenant"}],
+        description='What decides the partition of an event. "key": Kafka\'s hash of the key; this is so without it. '
+        '{ column = "tenant" }: the hash of one column of the key, so that all rows of a tenant are in one partition, '
+        'in order. "one": all events go to partition 0. The events of a key always have one partition: where the key '
+        "lacks the column, the key decides. Choose it before the topic has events: later ones may go elsewhere.",
+    )
 
     snapshot: Literal["initial", "never"] | None = Field(
         None,
@@ -453,6 +461,8 @@ class TableSettings(BaseModel):
             raise ValueError(f"has an entry that says nothing but match (match = {self.match!r})")
         if len(set(self.key)) < len(self.key):
             raise ValueError(f"has a key that names a column twice (match = {self.match!r})")
+        if isinstance(self.partition_by, dict) and not self.partition_by.get("column"):
+            raise ValueError(f'has a partition_by that is none of "key", "one" and {{ column = "x" }} ({self.match!r})')
         for column, mask in self.mask.items():
             if isinstance(mask, dict) and not _is_mask(mask):
                 raise ValueError(
@@ -474,7 +484,11 @@ class TableSettings(BaseModel):
     def rule(self) -> ColumnRule:
         """What it says of columns, for the flow."""
         masks = {name: _mask(mask) for name, mask in self.mask.items()}
-        return ColumnRule(self.match, self.include, self.exclude, masks, self.key)
+        by = self.partition_by
+        choice = PartitionChoice(by["column"]) if isinstance(by, dict) else PartitionChoice(is_one=by == "one")
+        return ColumnRule(
+            self.match, self.include, self.exclude, masks, self.key, partition_by=None if by is None else choice
+        )
 
     @property
     def snapshot_rule(self) -> SnapshotRule:
@@ -958,7 +972,7 @@ class Settings(BaseSettings):
 
     def column_rules(self) -> ColumnRules:
         """What [[table]] says, for one stream or one command."""
-        rules = [each.rule for each in self.table if each.rule.selects or each.rule.masks or each.rule.key]
+        rules = [rule for rule in (each.rule for each in self.table) if rule.says_something]
         names = self.topic_names()
         shares_topic = names.shares_topic if names.has_shared_topics else None
         return ColumnRules(rules, (self.tables.hash_secret or "").encode(), shares_topic)

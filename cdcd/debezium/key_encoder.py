@@ -23,6 +23,7 @@ from cdcd.debezium.header_text import struct_text
 from cdcd.debezium.json_text import quoted
 from cdcd.errors import CdcdError, DecodeError, Unpublishable
 from cdcd.pgoutput.tuples import BINARY, NULL, TEXT, TOAST_UNCHANGED, column_at
+from cdcd.transaction.key_hash import murmur2
 from cdcd.transaction.relations import IDENTITY_FULL, IDENTITY_NOTHING, ResolvedRelation
 from cdcd.transaction.tuple_checks import PARTITION_HINT
 
@@ -46,6 +47,9 @@ class KeyEncoder:
         self._is_avro = writer.is_avro
         self.has_key = bool(self.fields)
         """Whether the events have a key."""
+        self.hash: i64 = -1 if relation.partition_by.is_by_key else 0
+        """What decides the partition of the key that was encoded last; -1: this key."""
+        self._column = relation.partition_by.column
         self.from_catalog = relation.identity in (IDENTITY_FULL, IDENTITY_NOTHING)
         """The key's columns come from the catalog, not from the stream. So the server may send nulls in them."""
         self.head = b""
@@ -149,16 +153,19 @@ class KeyEncoder:
             mark = len(out)
         elif field.branch >= 0:
             out.append(u8(field.branch))
+        value = len(out)
         if kind == BINARY:
             is_held = field.is_shown and field.writer.binary(frame, at, size, out)
         else:
             is_held = field.is_shown and field.writer.text(frame, at, size, out)
-        if is_held:
-            return True
-        out.truncate(mark)
-        if self._is_avro:
-            return self._refuse(field)
-        out.write(quoted(shown(frame[at : at + size])))
+        if not is_held:
+            out.truncate(mark)
+            if self._is_avro:
+                return self._refuse(field)
+            out.write(quoted(shown(frame[at : at + size])))
+            value = mark
+        if self._column and field.name == self._column:
+            self.hash = murmur2(out.getvalue()[value:])
         return True
 
     def _refuse(self, field: Field) -> bool:

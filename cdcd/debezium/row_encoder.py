@@ -134,13 +134,15 @@ class RowEncoder(RelationChanges):
         # A row under another key is another one for Kafka: delete it under the old key, and create it under the new.
         if self._table < 0:
             self._announce()
-        before: bytes | None = self._key_of(frame, old, 0)
         after: bytes | None = self._key_of(frame, new, old)
+        after_hash = self._key.hash
+        before: bytes | None = self._key_of(frame, old, 0)
         new_key = self._key.header(frame, new, old, after)
         old_key = self._key.header(frame, old, 0, before)
         if self._has_delete_events:
             self._write_rows(frame, old, 0, 0)
         self._finish_change(_DELETE, before, lsn, NEW_KEY, new_key)
+        self._key.hash = after_hash
         self._write_rows(frame, 0, old, new)
         self._finish_change(_CREATE, after, lsn, OLD_KEY, old_key)
 
@@ -267,6 +269,7 @@ class RowEncoder(RelationChanges):
             if key is None or not self._rows.fields.has_tombstones:  # without a key it would not say what it deletes
                 return False
             writer.records.add_without_value(self._table, _DELETE, key)
+            self._set_hash(key)
             return True
         self._write_rest(op, lsn)
         out = writer.value
@@ -275,9 +278,14 @@ class RowEncoder(RelationChanges):
             writer.records.add_large(self._table, op, key, LargeValue(out))
         else:
             writer.records.add(self._table, op, key, out.getvalue())
+        self._set_hash(key)
         if self._lost is not None:
             self._lost.give_to(writer.records, self._table)
         return True
+
+    def _set_hash(self, key: bytes | None) -> None:
+        if self._key.hash >= 0 and key is not None:
+            self._writer.records.set_hash(self._table, self._key.hash)
 
     def _finish_change(self, op: i64, key: bytes | None, lsn: i64, header: str, other_key: bytes | None) -> None:
         """End one of the two events of a changed key."""

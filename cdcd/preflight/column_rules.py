@@ -29,6 +29,7 @@ def judge(rules: ColumnRules, tables: Sequence[TableColumns], *, binary: Literal
     if not rules.rules:
         return
     yield from _keys(rules, tables)
+    yield from _partitions(rules, tables)
     bad, changed, text_only = False, 0, list[str]()
     for table in tables:
         masking = rules.masking(_relation(table))
@@ -92,6 +93,23 @@ def _keys(rules: ColumnRules, tables: Sequence[TableColumns]) -> Iterator[Findin
             fit += 1
     if fit:
         yield ok(KEYS, f"{plural(fit, 'table')} with a key of [[table]]")
+
+
+def _partitions(rules: ColumnRules, tables: Sequence[TableColumns]) -> Iterator[Finding]:
+    """The tables whose key lacks the column that is to decide the partitions."""
+    for table in tables:
+        rule, keying = rules.partitioning(table.schema, table.name), rules.keying(table.schema, table.name)
+        column = "" if rule is None or rule.partition_by is None else rule.partition_by.column
+        key = table.key if keying is None else keying.key
+        if column and column not in key:
+            name = qualified_name(table.schema, table.name)
+            yield warning(
+                KEYS,
+                f"The key of {name} ({', '.join(key) or 'it has none'}) lacks {column}, which is to decide the "
+                "partition: the whole key decides it",
+                f"Add {column} to the key in [[table]], or take partition_by out",
+                code="partition-column-unfit",
+            )
 
 
 def _relation(table: TableColumns) -> Relation:

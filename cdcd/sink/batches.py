@@ -33,11 +33,15 @@ log = logging.getLogger(__name__)
 
 
 class Message(TypedDict, total=False):
-    """A record. Without `key` it has none; `value` is None for a tombstone."""
+    """A record. Without `key` it has none; `value` is None for a tombstone.
+
+    `hash` decides the partition in place of the key's own: a number of 32 bits.
+    """
 
     key: bytes
     value: Required[bytes | None]
     headers: Headers
+    hash: int
 
 
 def message_bytes(message: Message) -> int:
@@ -70,11 +74,13 @@ class TableBatch:
         self.turns: list[tuple[int, tuple[str, str]]] = []
         """If the table shares its topic: where the records of a table (schema, name) begin, in order."""
         self.messages: list[Message] = []
-        """In commit order. One without "key" and without "partition" goes to partition 0."""
+        """In commit order. One without "key" goes to partition 0."""
         self.everywhere: list[int] = []
         """Indexes of messages that go to every partition of the topic (truncate), ascending."""
         self.has_headers = False
         """A message may have headers."""
+        self.has_hashes = False
+        """A message may have a hash."""
         self.ops = BytesWriter()
         """The op of each message (ASCII code), 0 for a tombstone."""
         self.large: list[tuple[int, LargeValue]] = []
@@ -125,6 +131,7 @@ class TableBatch:
             if part is None:
                 part = parts[to] = TableBatch(table[0], table[1])
                 part.has_headers = self.has_headers
+                part.has_hashes = self.has_hashes
             part.turn(0, table)
             part.everywhere += [index - at + len(part.messages) for index in range(at, end) if index in everywhere]
             part.messages += self.messages[at:end]
@@ -143,6 +150,7 @@ class TableBatch:
         rest = TableBatch(self.schema, self.name, self.table)
         rest.transaction = self.transaction
         rest.has_headers = self.has_headers
+        rest.has_hashes = self.has_hashes
         rest.messages = self.messages[at:]
         del self.messages[at:]
         if self.turns:
@@ -418,6 +426,15 @@ class BatchBuilder(RecordConsumer):
         if gathering.ops[last] == TOMBSTONE:
             messages[last - 1]["headers"] = headers
             self._batch.bytes += size
+
+    def set_hash(self, table: i64, key_hash: i64) -> None:
+        gathering = self._gathering[table]
+        assert gathering is not None
+        gathering.has_hashes = True
+        last: i64 = len(gathering.messages) - 1
+        gathering.messages[last]["hash"] = key_hash
+        if gathering.ops[last] == TOMBSTONE:
+            gathering.messages[last - 1]["hash"] = key_hash
 
     def add_large(self, table: i64, op: i64, key: bytes | None, value: LargeValue) -> None:
         self.add(table, op, key, b"")

@@ -214,7 +214,8 @@ class Publisher:
             transaction.count(table)
             kafka = topics[0].kafka
             self._topics.limits.note(kafka.name, batch.bytes, table)
-            for partition, messages in enumerate(split(table.messages, table.everywhere, kafka.partitions)):
+            parts = split(table.messages, table.everywhere, kafka.partitions, table.has_hashes)
+            for partition, messages in enumerate(parts):
                 if messages:
                     self._produce(kafka.name, partition, messages, has_headers=table.has_headers)
         records = self._keys.of_batch(batch, self._topics.names)

@@ -1,12 +1,13 @@
-"""Which columns of a table are published, masked, or its key: the settings `[[table]]`. Pure.
+"""Which columns of a table are published, masked, its key, or decide its partitions: the settings `[[table]]`. Pure.
 
 Before: the settings have the rules; a Relation message names a table and its columns.
 After: `column_masks` has what is to be done with the bytes of this relation, `relations` its key.
 
 Columns are known by their names, at the moment that the stream tells of. The first rule that matches the table and
-says which columns decides that; the first one that masks some decides the masks, and the first one that has a key
-decides the key. Such a key need not be unique. But PostgreSQL must send its columns with each old row: they are columns
-of the replica identity.
+says which columns decides that; the first one that masks some decides the masks, the first one that has a key decides
+the key, and so it is with the partitions. Such a key need not be unique. But PostgreSQL must send its columns with each
+old row: they are columns of the replica identity. A column that decides the partition is one of the key: so all events
+of a key have one partition.
 """
 
 from __future__ import annotations
@@ -24,6 +25,24 @@ _FULL: Final = "f"
 
 
 @final
+class PartitionChoice:
+    """What decides the partition of a table's events. All events of a key have one partition, whatever it is."""
+
+    def __init__(self, column: str = "", *, is_one: bool = False) -> None:
+        """`column`: a column of the key; empty: the whole key. `is_one`: all events go to partition 0."""
+        self.column: Final = column
+        self.is_one: Final = is_one
+
+    @property
+    def is_by_key(self) -> bool:
+        """Whether the whole key decides it, as Kafka's own clients do."""
+        return not (self.column or self.is_one)
+
+
+BY_KEY: Final = PartitionChoice()
+
+
+@final
 class ColumnRule:
     """One rule for the tables that a pattern matches."""
 
@@ -34,15 +53,22 @@ class ColumnRule:
         exclude: Sequence[str] = (),
         masks: Mapping[str, Mask] | None = None,
         key: Sequence[str] = (),
+        partition_by: PartitionChoice | None = None,
     ) -> None:
         """`include`: only these columns, and `exclude`: all but these; one of them at most. Both empty: it says
-        nothing. `key`: the columns of the key; empty: it says nothing.
+        nothing. `key`: the columns of the key; empty: it says nothing. `partition_by`: None: it says nothing.
         """
         self.pattern: Final = TablePattern(match)
         self.include: Final = frozenset(include)
         self.exclude: Final = frozenset(exclude)
         self.masks: Final = dict(masks or {})
         self.key: Final = tuple(key)
+        self.partition_by: Final = partition_by
+
+    @property
+    def says_something(self) -> bool:
+        """Whether it decides anything at all."""
+        return bool(self.selects or self.masks or self.key or self.partition_by)
 
     @property
     def selects(self) -> bool:
@@ -97,6 +123,12 @@ class ColumnRules:
         if is_requests(schema, table):
             return None
         return next((rule for rule in self.rules if rule.key and rule.pattern.matches(schema, table)), None)
+
+    def partitioning(self, schema: str, table: str) -> ColumnRule | None:
+        """The rule that says what decides the partitions of a table; None if none does."""
+        if is_requests(schema, table):
+            return None
+        return next((rule for rule in self.rules if rule.partition_by and rule.pattern.matches(schema, table)), None)
 
     def masking(self, message: Relation) -> RelationMasking | None:
         """What is to be done with a relation; None if all its columns are published as they are."""

@@ -82,6 +82,13 @@ class RecordConsumer:
         """
         raise NotImplementedError
 
+    def set_hash(self, table: i64, key_hash: i64) -> None:
+        """Give the last event of the table, which has a key, the hash that decides its partition. So for its tombstone.
+
+        `key_hash`: 0 to 2**32 - 1, see `partition_rule`.
+        """
+        raise NotImplementedError
+
     def add_to_every_partition(self, table: i64, op: i64, value: bytes) -> None:
         """Take one event of the open transaction that concerns every key (truncate)."""
         raise NotImplementedError
@@ -125,6 +132,9 @@ class RecordForwarder(RecordConsumer):
 
     def add_headers(self, table: i64, headers: Headers, size: i64) -> None:
         self.records.add_headers(table, headers, size)
+
+    def set_hash(self, table: i64, key_hash: i64) -> None:
+        self.records.set_hash(table, key_hash)
 
     def add_to_every_partition(self, table: i64, op: i64, value: bytes) -> None:
         self.records.add_to_every_partition(table, op, value)

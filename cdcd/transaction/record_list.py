@@ -70,6 +70,9 @@ class RecordList(RecordConsumer):
         last = self.records[-1]
         last.headers = headers + last.headers
 
+    def set_hash(self, table: i64, key_hash: i64) -> None:
+        """Only the sink has partitions."""
+
     def commit(self, end_lsn: i64) -> None:
         """A transaction needs no end."""
 

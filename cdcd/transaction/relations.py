@@ -31,7 +31,7 @@ from cdcd.pgoutput import messages
 from cdcd.source.pg_types import DOMAIN, UNKNOWN, Attribute, PgType
 from cdcd.source.table_selection import qualified_name, shell_word
 from cdcd.transaction.column_masks import RelationMasking
-from cdcd.transaction.column_rules import NO_RULES, ColumnRules, unfit_key, unfit_key_hint
+from cdcd.transaction.column_rules import BY_KEY, NO_RULES, ColumnRules, PartitionChoice, unfit_key, unfit_key_hint
 
 IDENTITY_DEFAULT: Final = "d"
 IDENTITY_FULL: Final = "f"
@@ -104,6 +104,8 @@ class ResolvedRelation:
         """A mask has taken its key. It is parked, and its events are to be discarded: old rows may name nothing."""
         self.shares_topic = False
         """Other tables may have its topic, too: its keys and events name it."""
+        self.partition_by = BY_KEY
+        """What decides the partition of an event. A column is one of the key."""
         self.has_chosen_key = False
         """Its key is that of the settings: it need not be a part of the primary key."""
         self.key_order = self.key
@@ -117,7 +119,7 @@ class ResolvedRelation:
     def __reduce__(self) -> tuple[Any, ...]:
         """As `ResolvedColumn.__reduce__`. The masks are not handed on: they have a secret."""
         values = self.oid, self.schema, self.name, self.identity, self.columns, self.is_provisional, self.added
-        return ResolvedRelation, values, {"shares_topic": self.shares_topic}
+        return ResolvedRelation, values, {"shares_topic": self.shares_topic, "partition_by": self.partition_by}
 
     @property
     def types(self) -> list[tuple[PgType, int]]:
@@ -319,10 +321,17 @@ class Relations:
         relation.has_lost_key = has_key and not key
         relation.has_chosen_key = is_chosen
         relation.shares_topic = self.rules.shares_topic(relation.schema, relation.name)
+        relation.partition_by = self._partition_choice(relation)
         if not is_chosen:
             relation.order_key(self._index(message))
         self._keys[_table(message)] = message.relation_oid, relation.key
         return relation
+
+    def _partition_choice(self, relation: ResolvedRelation) -> PartitionChoice:
+        """What decides the partitions. A column that is not part of the key cannot: an old row may lack it."""
+        rule = self.rules.partitioning(relation.schema, relation.name)
+        choice = None if rule is None else rule.partition_by
+        return BY_KEY if choice is None or (choice.column and choice.column not in relation.key) else choice
 
     def _chosen_key(self, message: messages.Relation) -> tuple[str, ...]:
         """The key of the settings; empty if they have none. Raises Unpublishable if it cannot be the key.

@@ -191,6 +191,9 @@ class TableHashes(RecordConsumer):
         at = image_at(value, after_long(value, HEADER_SIZE + 2), self._names_table)
         self._files.add(self._hashed.key(key, HEADER_SIZE), self._hashed.row(value, at), self._place, 0)
 
+    def set_hash(self, table: i64, key_hash: i64) -> None:
+        pass
+
     def add_to_every_partition(self, table: i64, op: i64, value: bytes) -> None:
         pass
 

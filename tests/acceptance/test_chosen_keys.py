@@ -99,3 +99,33 @@ def test_the_stream_ends_before_an_update_of_a_new_partition_that_does_not_tell_
     assert "[partition-identity-lesser]" in daemon.log.read_text()
     seven, eight = {"tenant": 7}, {"tenant": 8}
     assert keys(stream, "root") == [("c", seven), ("d", seven), ("c", eight), ("c", seven)]
+
+
+@pytest.mark.postgres_versions("newest")
+def test_a_column_of_the_key_or_nothing_decides_the_partitions(stream: StreamFixture) -> None:
+    stream.sql(*TABLES, "CREATE TABLE one (id int PRIMARY KEY)", "INSERT INTO one SELECT generate_series(1, 20)")
+    entries = [
+        {"match": "public.log", "key": KEY, "partition_by": {"column": "tenant"}},
+        {"match": "public.*", "partition_by": "one"},
+    ]
+    daemon = stream.daemon(snapshot={"mode": "initial"}, sink={"partitions": 5}, table=entries).start()
+    daemon.wait_for_log("the snapshot is complete", 60)
+    stream.sql(
+        "INSERT INTO log SELECT 'c', tenant, 10 + n FROM generate_series(1, 40) tenant, generate_series(1, 3) n",
+        "UPDATE log SET tenant = tenant + 100, v = 'd' WHERE id = 12",
+        "DELETE FROM log WHERE id = 11",
+        "DELETE FROM one WHERE id < 10",
+    )
+    daemon.wait_until_confirmed()
+    assert all(json.loads(each)["equal"] for each in cdcd(daemon, "verify", "--json").splitlines())
+    assert daemon.stop() == 0
+    events = stream.events()
+    topics.check_exactly_once(events)
+    homes: dict[int, set[int]] = {}
+    for event in events:
+        if event.topic.endswith(".log") and event.key is not None:
+            homes.setdefault(event.key["tenant"], set()).add(event.partition)
+        else:
+            assert event.partition == 0
+    assert {len(partitions) for partitions in homes.values()} == {1}
+    assert len(set.union(*homes.values())) == 5

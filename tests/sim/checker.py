@@ -91,7 +91,9 @@ class Checker:
         self.shown: Callable[[Row | None], Row | None] = _as_it_is
         """Gives a row as readers see it, from the row in the ledger."""
         self._schemas: set[str | int] = set()
-        self._key_partition: dict[tuple[str, bytes | None], int] = {}
+        self.place: Callable[[Seen], object] = lambda event: event.key
+        """What decides the partition of an event: events for which it is equal have one partition."""
+        self._partitions: dict[tuple[str, object], int] = {}
         self._in_partition: dict[tuple[str, int], tuple[int, int]] = {}
         self._ends: dict[tuple[str, int], int] = {}
         """Of each partition, the offset after the last committed event."""
@@ -227,9 +229,10 @@ class Checker:
             self._in_partition[where] = event.position
             if event.value["op"] == "t":
                 continue
-            home = self._key_partition.setdefault((event.topic, event.key), event.partition)
+            place = self.place(event)
+            home = self._partitions.setdefault((event.topic, place), event.partition)
             if home != event.partition:
-                raise BrokenPromise(f"{event.topic}: key {event.key!r} in partitions {home}, {where[1]}")
+                raise BrokenPromise(f"{event.topic}: {place!r} in partitions {home}, {where[1]}")
 
     def _judge_rows(self, seen: list[Seen]) -> list[Committed]:
         """The rows are those of the next transactions of the ledger; returns these."""

@@ -746,6 +746,15 @@ _MUTATIONS = (
         """,
     ),
     Mutation(
+        "replay parked events by their keys, where a column decides the partition",
+        "cdcd.sink.parking.wire_format",
+        """
+        -        if event.hash is not None:
+        +        if event.hash is None:
+        """,
+        scene="ChosenKeys",
+    ),
+    Mutation(
         "rows without keys to any partition",
         "cdcd.sink.partitioner",
         """

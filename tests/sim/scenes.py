@@ -19,6 +19,7 @@ from sim.fake_kafka import Transaction
 from sim.fake_postgres import Table
 from sim.replica import Life
 from sim.snapshots import SimSnapshot
+from sim.snapshots_checker import Seen
 from sim.sql import TABLES, Row, Session
 from sim.world import WITH_STRANGER, World
 
@@ -27,6 +28,7 @@ from cdcd.daemon.snapshot_coordinator import SnapshotState
 from cdcd.daemon.wiring import StreamResources
 from cdcd.errors import FatalError, Fenced, RequestRejected
 from cdcd.progress.snapshot_records import RUNNING
+from cdcd.source.table_selection import TablePattern
 
 _MASKED = ("note", "more")
 """Columns that are masked in a scene."""
@@ -560,7 +562,10 @@ class MaskedColumns(World):
 
 
 class ChosenKeys(TablesUnderAlteration):
-    """The settings have the keys: a part of the primary key, other columns, and columns of a table that has none."""
+    """The settings have the keys: a part of the primary key, other columns, and columns of a table that has none.
+
+    They say, too, what decides the partitions: all go to one, or a column of the key does.
+    """
 
     tables: ClassVar = [
         replace(TABLES[0], key=("id", "note"), chosen=("id",)),
@@ -570,10 +575,32 @@ class ChosenKeys(TablesUnderAlteration):
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
+        rng = Random(f"partitions {seed}")
+        self._columns = [rng.choice([*table.chosen, ""]) for table in self.tables]
         entries = [
-            TableSettings.model_validate({"match": f"*.{table.name}*", "key": table.chosen}) for table in self.tables
+            TableSettings.model_validate(
+                {
+                    "match": f"*.{table.name}*",
+                    "key": table.chosen,
+                    "partition_by": {"column": column} if column else rng.choice(["one", "key"]),
+                }
+            )
+            for table, column in zip(self.tables, self._columns, strict=True)
         ]
         self.settings = self.settings.model_copy(update={"table": tuple(entries)})
+        self.checker.place = self._place
+
+    def _place(self, event: Seen) -> object:
+        for entry in self.settings.table:
+            schema, _, name = event.topic.removeprefix("p.").partition(".")
+            if event.key is None or not TablePattern(entry.match).matches(schema, name):
+                continue
+            if entry.partition_by == "one":
+                return ""
+            if isinstance(entry.partition_by, dict):
+                row = event.value["after"] or event.value["before"]
+                return row.get(entry.partition_by["column"], event.key)
+        return event.key
 
 
 def _hashed(row: Row | None) -> Row | None:

@@ -178,6 +178,9 @@ BLOCKS: dict[str, dict[str, Executes]] = {
             "unit/manual/test_columns.py::test_the_settings_of_the_page_give_its_masks"
         ),
         '[[table]]\nmatch = "tenant_*': "unit/manual/test_columns.py::test_the_settings_of_the_page_give_its_key",
+        '[[table]]\nmatch = "*.orders"': (
+            "unit/manual/test_columns.py::test_the_settings_of_the_page_give_its_partitions"
+        ),
         "from hashlib": "unit/manual/test_columns.py::test_the_program_of_the_page_makes_the_hash_of_a_mask",
     },
     "outbox": {

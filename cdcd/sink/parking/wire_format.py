@@ -7,7 +7,8 @@ The format, stable since version 1, is one JSON object a record under the key `{
 encoded as in a topic's name. It holds the table, the op, the reason, and the event's key and value in base64, as they
 would stand on the table's own topic. A value that is too large for the table's topic would be too large for this one.
 So a value comes in parts: one record for each part, one after the other. In version 2 so do the key and the headers,
-because whoever may write a row chooses how large they are; an event that needs no parts of these is of version 1.
+because whoever may write a row chooses how large they are; an event that needs no parts of these is of version 1. In
+version 3 the `hash` of the event decides its partition, and not its key.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from mypy_extensions import u8
 from cdcd.errors import GapError
 from cdcd.sink.batches import Message, TableBatch
 
-VERSION: Final = 2
+IN_PARTS: Final = 2
+VERSION: Final = 3
 
 PART_BYTES: Final = 600_000
 """Bytes of an event in one record: 800,000 in base64, which every topic takes."""
@@ -47,6 +49,8 @@ class ParkedEvent:
     """The message goes to every partition (truncate)."""
     headers: Mapping[str, bytes] = field(default_factory=dict)
     """The headers of the message, by name, in their order."""
+    hash: int | None = None
+    """As in Message; None: it has none."""
 
 
 def records(key: bytes, reason: str, batch: TableBatch, part_bytes: int = PART_BYTES) -> Iterator[Message]:
@@ -62,12 +66,13 @@ def records(key: bytes, reason: str, batch: TableBatch, part_bytes: int = PART_B
         starts = [0, *range(part_bytes, size, part_bytes)]
         for number, (start, end) in enumerate(pairwise([*starts, None])):
             document = {
-                "version": 1 if of_head < part_bytes else VERSION,
+                "version": VERSION if "hash" in message else 1 if of_head < part_bytes else IN_PARTS,
                 **head,
                 "op": op,
                 "everywhere": index in everywhere,
                 "part": number + 1,
                 "parts": len(starts),
+                **({"hash": message["hash"]} if "hash" in message else {}),
                 **_part(message, start, end),
             }
             yield {"key": key, "value": json.dumps(document, ensure_ascii=False).encode()}
@@ -138,7 +143,7 @@ class PartAssembler:
         """
         try:
             document = json.loads(data)
-            if document["version"] not in (1, VERSION):
+            if document["version"] not in (1, IN_PARTS, VERSION):
                 raise ValueError(f"version {document['version']}; this cdcd reads versions up to {VERSION}")
             return self._add(document)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -164,7 +169,9 @@ class PartAssembler:
             return None
         whole = None if value is None else b"".join(self._parts)
         self._parts = []
-        return ParkedEvent(document["op"], self._key, whole, document["everywhere"], self._headers)
+        return ParkedEvent(
+            document["op"], self._key, whole, document["everywhere"], self._headers, _hash(document.get("hash"))
+        )
 
 
 def batch_of(schema: str, table: str, events: Sequence[ParkedEvent]) -> TableBatch:
@@ -175,11 +182,20 @@ def batch_of(schema: str, table: str, events: Sequence[ParkedEvent]) -> TableBat
         if event.headers:
             message["headers"] = list(event.headers.items())
             batch.has_headers = True
+        if event.hash is not None:
+            message["hash"] = event.hash
+            batch.has_hashes = True
         batch.messages.append(message)
         batch.ops.append(u8(event.op))
         if event.everywhere:
             batch.everywhere.append(index)
     return batch
+
+
+def _hash(number: Any) -> int | None:
+    if number is not None and not (isinstance(number, int) and 0 <= number < 2**32):
+        raise ValueError(f"the hash {number!r} is no number of 32 bits")
+    return number
 
 
 def _text(data: bytes | None) -> str | None:

@@ -11,14 +11,17 @@ import pytest
 
 from cdcd.avro.codecs.lookup import TypeOptions
 from cdcd.avro.envelope_head import commit_lsn
+from cdcd.avro.envelope_writer import AvroEnvelope
 from cdcd.avro.event_encoder import EventEncoder
 from cdcd.avro.schema_store import FingerprintStore
 from cdcd.errors import DecodeError
+from cdcd.json_events.envelope import JsonEnvelope
 from cdcd.pgoutput import messages as m
-from cdcd.pgoutput.encoder import encode, tuple_of
+from cdcd.pgoutput.encoder import encode, encode_tuple, tuple_of
 from cdcd.pgoutput.tuples import UNCHANGED, ColumnValue
 from cdcd.sink.batches import BatchBuilder
 from cdcd.source.pg_types import PgType
+from cdcd.transaction.column_rules import PartitionChoice
 from cdcd.transaction.relations import ResolvedColumn, ResolvedRelation
 
 INT4 = PgType(23, "pg_catalog", "int4")
@@ -300,3 +303,33 @@ def test_a_frame_that_is_too_long_is_a_decode_error() -> None:
     table = keyed()
     with pytest.raises(DecodeError, match="1 bytes too many"):
         table.changes.insert(encode(m.Insert(0, 7, tuple_of([b"1", None, None]))) + b"\0", 5, 42)
+
+
+@pytest.mark.parametrize("form", [AvroEnvelope(), JsonEnvelope(with_schemas=True)])
+def test_a_column_of_the_key_decides_the_partition_of_all_events_of_its_keys(form: Any) -> None:
+    batches = BatchBuilder(True)
+    encoder = EventEncoder(batches, FingerprintStore(batches), TypeOptions(), form)
+    columns = [ResolvedColumn("tenant", TEXT, -1, True), ResolvedColumn("id", INT4, -1, True)]
+    relation = ResolvedRelation(7, "public", "t", "d", columns)
+    relation.partition_by = PartitionChoice("tenant")
+    changes = encoder.open_relation(relation)
+    encoder.begin(100, 1, 1)
+
+    def frame(*values: bytes) -> bytes:
+        return b"N" + encode_tuple(list(values))
+
+    changes.insert(frame(b"a", b"1"), 0, 42)
+    changes.insert(frame(b"b", b"2"), 0, 42)
+    changes.snapshot_row(b"".join(len(v).to_bytes(4, "big") + v for v in (b"a", b"3")), 0, b"tt", 42)
+    changes.delete(b"K" + encode_tuple([b"a", b"1"]), 0, 42)
+    changes.update(b"K" + encode_tuple([b"a", b"3"]) + frame(b"b", b"3"), 0, 42)
+    [table] = batches.build().tables
+    tenants = "abaaaaab"  # a delete has a tombstone, and a changed key is a delete and an insert
+    assert len(table.messages) == len(tenants)
+    hashes = dict(zip(tenants, (each["hash"] for each in table.messages), strict=True))
+    assert [each["hash"] for each in table.messages] == [hashes[tenant] for tenant in tenants]
+    assert hashes["a"] != hashes["b"]
+    relation.partition_by = PartitionChoice(is_one=True)
+    encoder.open_relation(relation).insert(frame(b"b", b"2"), 0, 42)
+    [table] = batches.build().tables
+    assert [each["hash"] for each in table.messages] == [0]

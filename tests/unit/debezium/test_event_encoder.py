@@ -16,6 +16,7 @@ from cdcd.pgoutput.tuples import UNCHANGED
 from cdcd.sink.batches import BatchBuilder
 from cdcd.source.pg_types import Attribute, PgType
 from cdcd.transaction.change_consumer import RelationChanges
+from cdcd.transaction.column_rules import PartitionChoice
 from cdcd.transaction.relations import ResolvedColumn, ResolvedRelation
 
 INT4 = PgType(23, "pg_catalog", "int4")
@@ -330,3 +331,20 @@ def test_a_value_that_a_required_column_cannot_hold_is_null_and_not_zero(in_avro
     first, second = encoded.events()
     assert [_field(each, "b")["optional"] for each in (first, second)] == [False, True]
     assert (first["payload"]["after"]["b"], second["payload"]["after"]["b"]) == ({"scale": 1, "value": "Dw=="}, None)
+
+
+@pytest.mark.parametrize("is_json", [True, False])
+def test_a_column_of_the_key_decides_the_partition_of_both_events_of_a_changed_key(is_json: bool) -> None:
+    columns = column("a", INT4, in_key=True), column("b", in_key=True)
+    registry = None if is_json else Registry()
+    encoded = Encoded(*columns, registry=registry)
+    relation = ResolvedRelation(1, "s", "t", "d", list(columns))
+    relation.partition_by = PartitionChoice("b")
+    encoded.changes = encoded.encoder.open_relation(relation)
+    encoded.insert(b"1", b"x")
+    encoded.insert(b"2", b"y")
+    encoded.changes.update(b"K" + encode_tuple([b"1", b"x"]) + b"N" + encode_tuple([b"1", b"y"]), 0, 150)
+    hashes = [each["hash"] for each in encoded.records()]
+    x, y, *changed = hashes
+    assert x != y
+    assert changed == [x, x, y]  # the delete, its tombstone, and the new row

@@ -48,6 +48,14 @@ def test_the_settings_of_the_page_give_its_key(tmp_path: Path) -> None:
     assert [None if rule is None else rule.key for rule in keys] == [("tenant", "id"), None]
 
 
+def test_the_settings_of_the_page_give_its_partitions(tmp_path: Path) -> None:
+    path = tmp_path / "cdcd.toml"
+    path.write_text(REST + block("toml", 2))
+    rule = load(str(path)).settings.column_rules().partitioning("tenant_7", "orders")
+    assert rule is not None
+    assert (rule.key, rule.partition_by and rule.partition_by.column) == (("tenant", "id"), "tenant")
+
+
 def test_the_program_of_the_page_makes_the_hash_of_a_mask(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     exec(block("python"), {})
     path = tmp_path / "cdcd.toml"

@@ -11,7 +11,7 @@ from cdcd.preflight.column_rules import in_binary_mode, judge
 from cdcd.preflight.findings import Level
 from cdcd.source.table_columns import TableColumns
 from cdcd.transaction.column_masks import CONSTANT, HASH, NOTHING, Mask
-from cdcd.transaction.column_rules import NO_RULES, ColumnRule, ColumnRules
+from cdcd.transaction.column_rules import NO_RULES, ColumnRule, ColumnRules, PartitionChoice
 
 SECRET = b"0123456789abcdef"
 TABLE = TableColumns("public", "t", ("id", "email", "born"), (23, 25, 1082), ("id",))
@@ -61,6 +61,16 @@ def test_a_key_that_cannot_be_one_is_named_beforehand(
     [found] = judge(ColumnRules([ColumnRule(pattern, key=key)]), [facts], binary="auto")
     assert (found.level, found.code) == (level, "key-unfit")
     assert why in found.message
+
+
+def test_a_column_that_is_to_decide_the_partition_and_is_not_in_the_key_is_named() -> None:
+    by_email = PartitionChoice("email")
+    [found] = judge(ColumnRules([ColumnRule("public.*", partition_by=by_email)]), [TABLE], binary="auto")
+    assert (found.level, found.code) == (Level.WARNING, "partition-column-unfit")
+    assert said(ColumnRule("public.*", partition_by=PartitionChoice("id"))) == []
+    keyed = ColumnRule("public.*", key=["email"], partition_by=by_email)
+    [found] = judge(ColumnRules([keyed]), [replace(TABLE, identity="f")], binary="auto")
+    assert found.level is Level.OK
 
 
 @pytest.mark.parametrize(("identity", "key"), [("d", ["id"]), ("f", ["born", "id"])])

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdcd.sink.batches import Message
-from cdcd.sink.partitioner import murmur2, partition_for, split
+from cdcd.sink.partitioner import partition_for, split
+from cdcd.transaction.key_hash import murmur2
 
 
 @pytest.mark.parametrize(
@@ -69,6 +70,14 @@ def test_every_record_is_in_its_partition_once_and_in_order(rows: list[tuple[byt
             if number in everywhere or partition == (0 if key is None else partition_for(key, n)):
                 expected.append(message)
         assert records == expected
+
+
+def test_a_hash_that_a_record_brings_decides_its_partition() -> None:
+    messages: list[Message] = [{"key": b"%d" % number, "value": b"", "hash": number} for number in range(6)]
+    messages.append({"key": b"a", "value": b""})
+    lists = split(messages, [], 3, has_hashes=True)
+    assert [[each["hash"] for each in records if "hash" in each] for records in lists] == [[0, 3], [1, 4], [2, 5]]
+    assert messages[-1] in lists[partition_for(b"a", 3)]
 
 
 def test_the_lists_are_new_but_the_records_are_shared() -> None:

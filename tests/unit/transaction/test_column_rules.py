@@ -11,7 +11,7 @@ from cdcd.errors import Unpublishable
 from cdcd.pgoutput import messages as m
 from cdcd.source.pg_types import Attribute, PgType
 from cdcd.transaction.column_masks import HASH, LAST, NOTHING, Mask
-from cdcd.transaction.column_rules import NO_RULES, ColumnRule, ColumnRules
+from cdcd.transaction.column_rules import NO_RULES, ColumnRule, ColumnRules, PartitionChoice
 from cdcd.transaction.relations import Relations
 
 SECRET = b"0123456789abcdef"
@@ -131,6 +131,18 @@ def test_a_key_that_an_old_row_would_not_have_is_refused_and_a_parked_table_has_
     own = resolved([], message).key
     assert resolved([KEYED], message, parked={("public", "t")}).key == own
     assert own == ("id",)
+
+
+def test_the_first_rule_that_says_what_decides_the_partition_counts_where_the_key_has_the_column() -> None:
+    def by(column: str, **more: Any) -> ColumnRule:
+        return ColumnRule("public.*", partition_by=PartitionChoice(column, **more))
+
+    message = table("id", "a")
+    assert resolved([ColumnRule("*.*", exclude=["b"]), by("id"), by("a")], message).partition_by.column == "id"
+    assert resolved([by("", is_one=True)], message).partition_by.is_one
+    assert resolved([by(""), by("id")], message).partition_by.is_by_key
+    assert resolved([by("a")], message).partition_by.is_by_key, "an old row may lack it"
+    assert resolved([], message).partition_by.is_by_key
 
 
 def test_a_key_of_the_settings_may_be_masked_by_a_hash_and_not_be_left_out() -> None:

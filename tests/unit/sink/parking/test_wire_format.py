@@ -24,6 +24,7 @@ events = st.builds(
     st.none() | st.binary(max_size=3000),
     st.booleans(),
     st.dictionaries(st.sampled_from(["__debezium.newkey", "other"]), st.binary(max_size=30)),
+    st.none() | st.integers(0, 2**32 - 1),
 )
 
 
