@@ -192,13 +192,15 @@ class TopicNames:
 
     def chosen_topics(self, tables: Iterable[tuple[str, str]]) -> set[str]:
         """Return the topics that several of these tables may share, that a rule names for one table alone, or that
-        the settings let this slot alone have: that of transactions.
+        the settings let this slot alone have: that of transactions. A prefix may be another one and a schema, so the
+        topic of a table may be that of another slot's transactions.
         """
         alone = {rule.template for rule in self._rules if rule.template and rule.pattern.names_one_table}
+        places = ((self._template_of(*table), self.on_broker(*table)) for table in tables)
         return {
-            self.on_broker(*table)
-            for table in tables
-            if (template := self._template_of(*table)) in self._shared or template in alone
+            topic
+            for template, topic in places
+            if template in self._shared or template in alone or topic.endswith(f".{TRANSACTIONS[1]}")
         } | ({self.transactions} if self.transactions else set())
 
     @property

@@ -94,7 +94,8 @@ class SlotConflicts:
                 raise RequestRejected(
                     f"the slot {others[0]} writes to the topic {self._topics[topic]}, too",
                     "Give the tables of each slot topics of their own, by topic in [[table]]; or send all of this "
-                    "topic through one slot. Let one slot of a prefix alone have debezium.provide_transaction_metadata",
+                    "topic through one slot. Let one slot of a prefix alone have debezium.provide_transaction_metadata"
+                    ", and give a table another topic if its own is that of the metadata",
                     code="slots-share-topics",
                 )
         for other, shared in self._conflicts(streams, tables).items():

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import fastavro
+import psycopg
 import pytest
 from confluent_kafka import Consumer, IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
@@ -288,3 +289,58 @@ def _cdcd(config: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         [*installed.command(), *arguments, "--config", str(config)],
         capture_output=True, text=True, timeout=60, check=False, env=environment(),
     )  # fmt: skip
+
+
+@pytest.mark.whole
+def test_the_metadata_counts_what_was_written_over_a_restart_and_no_other_slot_writes_to_its_topic(
+    stream: StreamFixture,
+) -> None:
+    stream.sql("CREATE TABLE a (id int PRIMARY KEY)", "CREATE TABLE transaction (id int PRIMARY KEY)")
+    wanted = dict[int, Counter[str]]()
+
+    def write(numbers: range) -> None:
+        with psycopg.connect(stream.dsn) as connection:
+            for number in numbers:
+                ids = range(number * 10, number * 10 + number % 3 + 1)
+                for at in ids:
+                    connection.execute("INSERT INTO a VALUES (%s)", (at,))
+                connection.execute("INSERT INTO transaction VALUES (%s)", (number,))
+                if number % 2:
+                    connection.execute("UPDATE a SET id = -id WHERE id = %s", (ids[0],))  # a delete and a create
+                [[xid]] = connection.execute("SELECT pg_current_xact_id()::text::int").fetchall()
+                wanted[xid] = Counter({"public.a": len(ids) + number % 2 * 2, "public.transaction": 1})
+                connection.commit()
+
+    prefix = f"{stream.prefix}.public"
+    settings: Any = {"sink": {**SINK, "encoding": "json", "prefix": prefix}}
+    with stream.daemon(debezium={"provide_transaction_metadata": True}, **settings) as daemon:
+        daemon.start().wait_until_streaming()
+        with stream.daemon(
+            source={"slot": f"{stream.slot}_2", "publication": "other"}, sink={**SINK, "encoding": "json"}
+        ) as other:
+            refusal = f"the slot {stream.slot} writes to the topic {prefix}.transaction, too"
+            assert f"error    {refusal}" in installed.cdcd(other, "check", code=1)
+            assert other.start().wait() == 1
+            assert refusal in other.log.read_text()
+        write(range(1, 20))
+        daemon.kill()
+        write(range(20, 30))
+        daemon.start().wait_until_confirmed()
+        assert daemon.stop() == 0
+    of_events = dict[int, Counter[str]]()
+    orders = dict[int, list[int]]()
+    for table in ("a", "transaction"):
+        for record in read(stream.broker, f"{prefix}.public.{table}"):
+            if (event := record.payload) is not None:
+                xid = int(event["transaction"]["id"].partition(":")[0])
+                of_events.setdefault(xid, Counter())[f"public.{table}"] += 1
+                orders.setdefault(xid, []).append(event["transaction"]["total_order"])
+    marks = [record.payload for record in read(stream.broker, f"{prefix}.transaction")]
+    ends = {int(mark["id"].partition(":")[0]): mark for mark in marks if mark["status"] == "END"}
+    counted = {
+        xid: Counter({each["data_collection"]: each["event_count"] for each in mark["data_collections"]})
+        for xid, mark in ends.items()
+    }
+    assert counted == of_events == wanted
+    assert len(marks) == 2 * len(wanted)
+    assert all(sorted(found) == list(range(1, ends[xid]["event_count"] + 1)) for xid, found in orders.items())

@@ -58,8 +58,17 @@ def test_no_table_gets_the_topic_of_transactions_and_no_other_slot_may() -> None
     without, names = (TopicNames("p", "{prefix}.{table}", has_transactions=has) for has in (False, True))
     assert (without.topic(*table), names.topic(*table)) == ("p.transaction", "p.transaction--table")
     assert names.topic("", "transaction") == names.transactions == "p.transaction"
-    assert (without.chosen_topics([table]), names.chosen_topics([table])) == (set(), {"p.transaction"})
+    assert without.chosen_topics([table]) == names.chosen_topics([table]) == {"p.transaction"}
     assert TopicNames("p", has_transactions=True).topic(*table) == "p.public.transaction"
+
+
+@pytest.mark.parametrize("template", ["{prefix}.{schema}.{table}", "{prefix}.{table}", "{prefix}.{table}.transaction"])
+def test_a_topic_that_may_be_that_of_another_slots_transactions_is_no_other_slots(template: str) -> None:
+    table = ("public", "transaction")
+    ours = TopicNames("p", template)
+    other = TopicNames(ours.topic(*table).removesuffix(".transaction"), has_transactions=True)
+    assert ours.chosen_topics([table]) == other.chosen_topics([]) == {ours.topic(*table)}
+    assert TopicNames("p").chosen_topics([("transaction", "t"), ("public", "transactions")]) == set()
 
 
 def test_long_names_stay_apart_and_within_the_limit() -> None:
