@@ -160,6 +160,7 @@ Code: TypeAlias = Literal[
     "token-not-made",
     "topic-lost",
     "topic-missing",
+    "topic-partitions-unequal",
     "topic-settings-refused",
     "topics-collide",
     "transaction-hanging",

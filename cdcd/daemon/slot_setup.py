@@ -24,7 +24,7 @@ from cdcd.preflight.host import check_writable, spool_parent
 from cdcd.progress.continuity import Server, check_first_start, check_lost_slot
 from cdcd.reading.slot_progress import progress_store, validate_sink
 from cdcd.sink.kafka.cluster import KafkaCluster
-from cdcd.sink.topics import SHARED_TOPIC_HINT, shared_topics
+from cdcd.sink.topics import PARTITIONS_HINT, SHARED_TOPIC_HINT, shared_topics, unequal_partitions
 from cdcd.source.replication_stream import ReplicationStream
 from cdcd.source.server_errors import SlotActive, lost_slot
 from cdcd.source.session import Session
@@ -183,6 +183,8 @@ class SlotSetup:
                 SHARED_TOPIC_HINT,
                 code="topics-collide",
             )
+        for message in unequal_partitions(self._names, tables, self._settings.sink.partitions):
+            raise SettingsError(message, PARTITIONS_HINT, code="topic-partitions-unequal")
         validate_sink(self._settings, self._kafka, tables)
 
     def check_conflicts(self, cluster_id: str) -> None:

@@ -17,7 +17,7 @@ from cdcd.preflight.postgres_facts import PostgresFacts
 from cdcd.reading.slot_progress import kafka_cluster, sink_specs, validate_sink
 from cdcd.sink.kafka.cluster import KafkaCluster
 from cdcd.sink.kafka.cluster_facts import gather
-from cdcd.sink.topics import SHARED_TOPIC_HINT, TopicNames, shared_topics
+from cdcd.sink.topics import PARTITIONS_HINT, SHARED_TOPIC_HINT, TopicNames, shared_topics, unequal_partitions
 from cdcd.source.session import Session
 from cdcd.source.slot_conflicts import SlotConflicts
 
@@ -30,6 +30,8 @@ def findings(
     for owner, table in shared_topics(names, published):
         message = f"The tables {'.'.join(owner)} and {'.'.join(table)} would share the topic {names.topic(*table)}"
         yield error("topics", message, SHARED_TOPIC_HINT, code="topics-collide")
+    for message in unequal_partitions(names, published, settings.sink.partitions):
+        yield error("topics", message[:1].upper() + message[1:], PARTITIONS_HINT, code="topic-partitions-unequal")
     try:
         with closing(kafka_cluster(settings)) as cluster:
             yield from _of_cluster(settings, cluster, published, facts)

@@ -21,7 +21,7 @@ prefix: the topic of the table `b.progress` is `a.b.progress--table`.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Final
@@ -42,6 +42,8 @@ WEEK_MS: Final = 7 * 24 * 3600 * 1000
 SHARED_TOPIC_HINT: Final = (
     "Put {schema} into the setting sink.topic: {prefix}.{schema}.{table}; or correct a topic of [[table]]"
 )
+
+PARTITIONS_HINT: Final = "Say the same partitions in each [[table]] that matches a table of this topic, or in none"
 
 MIXED_TOPIC_HINT: Final = "Name another topic in [[table]]: the table gets a new snapshot there"
 
@@ -328,6 +330,18 @@ def shared_topics(
     owners = topic_owners(names, tables, {})
     pairs = [(owners[names.topic(*table)], table) for table in tables]
     return [(owner, table) for owner, table in pairs if owner != table]
+
+
+def unequal_partitions(names: TopicNames, tables: Iterable[tuple[str, str]], default: int) -> Iterator[str]:
+    """Say for which shared topics the settings have several numbers of partitions; `default`: where no rule says it."""
+    wanted: dict[str, dict[int, tuple[str, str]]] = {}
+    for table in tables:
+        if topic := names.shared_topic(*table):
+            wanted.setdefault(topic, {}).setdefault(names.partitions(*table, default), table)
+    for topic, numbers in wanted.items():
+        if len(numbers) > 1:
+            said = " and ".join(f"{number} for {'.'.join(table)}" for number, table in sorted(numbers.items())[:2])
+            yield f"the settings give the topic {topic} several numbers of partitions: {said}"
 
 
 def progress_spec(names: TopicNames, replication_factor: int) -> TopicSpec:

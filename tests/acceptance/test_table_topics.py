@@ -42,6 +42,12 @@ def test_tables_get_the_topics_that_entries_name_and_one_that_moves_is_copied(st
     colliding.start()
     assert colliding.wait() != 0
     assert "[topics-collide]" in colliding.log.read_text()
+    shared = {"match": "*.orders", "topic": "{prefix}.all"}
+    unequal = stream.daemon(source={"tables": ["*.*"]}, table=[shared, {"match": "tenant_a.*", "partitions": 2}])
+    assert "[topic-partitions-unequal]" in cdcd(unequal, "check", code=1)
+    unequal.start()
+    assert unequal.wait() != 0
+    assert "[topic-partitions-unequal]" in unequal.log.read_text()
     daemon = stream.daemon(
         source={"tables": ["*.*"]},
         snapshot={"mode": "initial"},

@@ -18,6 +18,7 @@ from cdcd.sink.topics import (
     schemas_spec,
     shared_topics,
     topic_owners,
+    unequal_partitions,
 )
 from cdcd.source.table_selection import TablePattern
 
@@ -264,3 +265,24 @@ def test_a_table_cannot_have_for_itself_what_others_share() -> None:
     names = TopicNames("shop", rules=[rule("t_*.orders", "{prefix}.public.orders")])
     tables = [("public", "orders"), ("t_1", "orders"), ("t_2", "orders")]
     assert shared_topics(names, tables) == [(("t_1", "orders"), ("public", "orders"))]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "default", "said"), [(3, 12, 4, "12"), (3, 0, 4, "4"), (3, 0, 3, ""), (3, 3, 4, "")]
+)
+def test_tables_that_share_a_topic_have_one_number_of_partitions(
+    first: int, second: int, default: int, said: str
+) -> None:
+    rules = [rule("a.orders", "{prefix}.orders", first), rule("b.*", "{prefix}.orders", second)]
+    tables = [("b", "orders"), ("a", "orders"), ("c", "orders")]
+    found = list(unequal_partitions(TopicNames("shop", rules=rules), tables, default))
+    said = said and (
+        f"the settings give the topic shop.orders several numbers of partitions: 3 for a.orders and {said} for b.orders"
+    )
+    assert found == ([said] if said else [])
+
+
+def test_tables_with_topics_of_their_own_may_have_any_partitions() -> None:
+    rules = [rule("a.*", "{prefix}.of.{table}", 3), rule("a.t", "", 5)]
+    names = TopicNames("shop", rules=rules)
+    assert not list(unequal_partitions(names, [("a", "t"), ("a", "u"), ("b", "u")], 4))
