@@ -19,7 +19,7 @@ from pathlib import Path
 from secrets import token_hex
 from shutil import rmtree
 from threading import Event, Thread
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cdcd.config.settings import Settings
 from cdcd.daemon.recopies import Table
@@ -29,8 +29,9 @@ from cdcd.progress.repair_records import RepairKeys
 from cdcd.source.server_errors import NoSlotFree
 from cdcd.source.table_selection import qualified_name
 from cdcd.terminal.progress_bar import ProgressBar
-from cdcd.verify.comparison import Comparison, TableResult
-from cdcd.verify.repair_keys import check_repairable, repair_keys
+
+if TYPE_CHECKING:
+    from cdcd.verify.comparison import Comparison, TableResult
 
 log = logging.getLogger(__name__)
 
@@ -114,6 +115,8 @@ class TableComparison:
                 raise _Over
 
     def _result(self) -> TableResult:
+        from cdcd.verify.comparison import Comparison  # here: few streams compare a table
+
         self._comparison = Comparison(self._settings, _Watch(self._look), files=self._folder() / self._files)
         [result] = self._comparison.run([qualified_name(*self._table)], inf, of_gap=True)
         return result
@@ -149,6 +152,8 @@ class _Watch(ProgressBar):
 
 def judged(result: TableResult) -> Compared:
     """What to do about the differences. Raises RequestRejected if they cannot be repaired one by one."""
+    from cdcd.verify.repair_keys import check_repairable, repair_keys  # here, as the comparison
+
     found = result.differences
     if result.oldest_events_gone:
         # A reader may have a row whose events are gone, and which was deleted in the gap.
