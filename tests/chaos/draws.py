@@ -1,4 +1,4 @@
-"""What a run draws: the format and the encoding of events, their headers, how deletes look, masks, a key.
+"""What a run draws: the format and the encoding of events, their topics, headers, how deletes look, masks, a key.
 
 Before: `run` has a seed. After: the daemon gets `Draw.settings`, `topic_check` the `Draw.form`.
 
@@ -24,6 +24,16 @@ DELETES = ["tombstone", "rewrite", "rewrite-with-tombstone"]
 KEY: dict[str, Any] = {"match": '"odd one".*', "key": ["b", "A"], "partitions": 2}
 """The entry of [[table]] for the table that `writers.KEYLESS` is about."""
 
+ROUTINGS: dict[str, tuple[list[str], str]] = {
+    "own topics": ([], ""),
+    "topics by a pattern": (["public.*"], "{prefix}.tables.{table}-of-{schema}"),
+    "all tables of a schema in one topic": (["public.*"], "{prefix}.together"),
+    "all tables in one topic": (["public.*", '"odd one".*'], "{prefix}.together"),
+}
+"""What [[table]] says of topics: the patterns, and the topic of what they match."""
+SHARING = ("cdcd",)
+"""The formats whose tables may share a topic."""
+
 _DEBEZIUM: dict[str, Any] = {"decimal_handling_mode": "string", "schema_name_adjustment_mode": "avro"}
 _ROW: dict[str, Any] = {"add_fields": ["op", "source.lsn", "source.txId", "source.sequence"]}
 
@@ -40,16 +50,21 @@ class Draw:
     has_masks: bool
     has_key: bool
     """A table has no primary key, and the settings have its key."""
+    routing: str
+    """One of ROUTINGS."""
 
     @staticmethod
-    def of(seed: int, form: str | None = None) -> Draw:
-        """Draw by the seed; `form`: this one."""
+    def of(seed: int, form: str | None = None, routing: str | None = None) -> Draw:
+        """Draw by the seed; `form`, `routing`: this one."""
         deletes = random.Random(f"deletes {seed}").choice(DELETES)
         form = form or random.Random(seed).choice(FORMATS)
         chosen = [random.Random(f"{name} {seed}").random() < 0.5 for name in ("headers", "masks", "key")]
         # Only headers say where a delete without a value stands.
         chosen[0] |= form.startswith("row/") and deletes == "tombstone"
-        return Draw(form, deletes, *chosen)
+        may_share = form.partition("/")[0] in SHARING
+        routings = [name for name, (_, topic) in ROUTINGS.items() if may_share or "{table}" in topic or not topic]
+        routing = routing or random.Random(f"routing {seed}").choice(routings)
+        return Draw(form, deletes, *chosen, routing)
 
     @property
     def needs_registry(self) -> bool:
@@ -74,7 +89,9 @@ class Draw:
             settings["avro"] = {"registry_url": registry_url}
         if self.has_masks:
             settings["tables"] = {"hash_secret": masks.SECRET}
+        patterns, topic = ROUTINGS[self.routing]
         entries = [*counts.ENTRIES, *(masks.ENTRIES if self.has_masks else ()), *([KEY] if self.has_key else ())]
+        entries += [{"match": pattern, "topic": topic} for pattern in patterns]
         return settings | {"table": entries}
 
     def reader(self, schemas: list[str]) -> Format:
@@ -95,7 +112,7 @@ class Draw:
 
     def as_text(self) -> str:
         """What it is, in words."""
-        words = [self.form, *([f"deletes: {self.deletes}"] if self.has_rows else [])]
+        words = [self.form, self.routing, *([f"deletes: {self.deletes}"] if self.has_rows else [])]
         words += [
             name
             for name, has in (

@@ -46,10 +46,22 @@ class Event:
     after: Texts | None
     unchanged: list[str]
     """Columns of `after` that PostgreSQL did not send."""
+    table: str = ""
+    """The table that the event names, as schema.table; empty: its topic is of one table."""
 
     @property
     def topic(self) -> str:
         return self.place[0]
+
+    @property
+    def table_place(self) -> str:
+        """What all events of its table have in common, and no others."""
+        return table_place(self.topic, self.table)
+
+
+def table_place(topic: str, table: str) -> str:
+    """The name under which the check knows a table."""
+    return f"{topic}#{table}" if table else topic
 
 
 class Format(Protocol):
@@ -92,6 +104,15 @@ class _Own:
     def shown(self, change: Change) -> Change | None:
         return change
 
+    @staticmethod
+    def named(event: Event, source: dict[str, Any]) -> Event:
+        """The event with the table that it names, if it does. Its key names the same table, before the row's key."""
+        if "table" in source:
+            event.table = f"{source['schema']}.{source['table']}"
+            if event.key is not None:
+                assert f"{event.key.pop('__schema')}.{event.key.pop('__table')}" == event.table
+        return event
+
 
 class Avro(_Own):
     """cdcd's own events, by the schemas on a topic."""
@@ -125,11 +146,12 @@ class Avro(_Own):
                 return None
             return {f["name"]: short(lost.get((image, f["name"]), topics.text_of(row[f["name"]], f))) for f in fields}
 
-        return Event(
+        event = Event(
             record.place, record.offset, (source["commit_lsn"], source["seq"]), source["xid"], source["lsn"],
             value["op"], None if record.key is None else self._decoded(record.key), texts("before"), texts("after"),
             value["unchanged"],
         )  # fmt: skip
+        return self.named(event, source)
 
     def _decoded(self, data: bytes) -> dict[str, Any]:
         assert data[:2] == b"\xc3\x01"
@@ -162,11 +184,12 @@ class Json(_Own):
             row = texts_of(value[image])
             return row and {name: short(lost.get((image, name), text)) for name, text in row.items()}
 
-        return Event(
+        event = Event(
             record.place, record.offset, (source["commit_lsn"], source["seq"]), source["xid"], source["lsn"],
             value["op"], None if record.key is None else payload(record.key, self._with_schemas), texts("before"),
             texts("after"), value["unchanged"],
         )  # fmt: skip
+        return self.named(event, source)
 
 
 def payload(data: bytes, with_schema: bool) -> dict[str, Any]:

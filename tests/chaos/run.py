@@ -5,13 +5,14 @@
     python tests/chaos/run.py --minutes 60 --brokers 3
     python tests/chaos/run.py --minutes 10 --kafka 2.8 --postgres 14
     python tests/chaos/run.py --minutes 3 --seed 7 --only kafka --events debezium/json
+    python tests/chaos/run.py --minutes 3 --events cdcd/avro --routing "all tables in one topic"
     python tests/chaos/run.py --minutes 20 --every-format
 
 There are one PostgreSQL, one broker or three, a proxy in front of each, and two daemons. One daemon streams, the other
 stands by, and both are restarted when they end. Three brokers keep three replicas, of which two must be in sync.
 Writers keep a ledger of what they committed. Faults come from a seed. The verdict comes from the topics alone
-(`topic_check`). The seed also draws the format of the events, their headers, masks, and whether the settings have the
-key of a table (`draws`). The exit code is 0 if the run is clean, 1 if it is not.
+(`topic_check`). The seed also draws the format of the events, their topics, headers, masks, and whether the settings
+have the key of a table (`draws`). The exit code is 0 if the run is clean, 1 if it is not.
 
 `--every-format` gives each format an equal part of the minutes, one after the other, each on new servers.
 A seed gives the same faults and the same writers, but not the same timing.
@@ -40,7 +41,7 @@ import servers  # noqa: E402
 from chaos import counts  # noqa: E402
 from chaos.counts import CountWriter, Person  # noqa: E402
 from chaos.daemons import RestartedDaemon, wait_for  # noqa: E402
-from chaos.draws import FORMATS, Draw  # noqa: E402
+from chaos.draws import FORMATS, ROUTINGS, Draw  # noqa: E402
 from chaos.faults import Faults, World  # noqa: E402
 from chaos.kafka_faults import OneBroker, ThreeBrokers  # noqa: E402
 from chaos.masks import Masks  # noqa: E402
@@ -93,6 +94,7 @@ def main() -> int:
     parser.add_argument("--kafka", default=KAFKAS[-1], help=f"one of {', '.join(KAFKAS)} (default: the newest)")
     parser.add_argument("--brokers", type=int, choices=[1, 3], default=1, help="how many (default: 1)")
     parser.add_argument("--events", choices=FORMATS, help="their format and encoding (default: by the seed)")
+    parser.add_argument("--routing", choices=ROUTINGS, help="their topics (default: by the seed)")
     parser.add_argument("--every-format", action="store_true", help="all of these, for equal parts of the minutes")
     parser.add_argument("--report", type=Path, metavar="FILE", help="also write the report to this file")
     parser.add_argument("--json", action="store_true", help="give the report as JSON")
@@ -107,6 +109,7 @@ def main() -> int:
             report = chaos(
                 keep or Path(folder), given.minutes / len(forms), seed + number,
                 only=given.only, version=given.postgres, kafka_version=given.kafka, brokers=given.brokers, form=form,
+                routing=given.routing,
             )  # fmt: skip
         reports.append(report)
         print(report.as_json() if given.json else report.as_text(), flush=True)
@@ -144,13 +147,14 @@ def chaos(
     kafka_version: str = KAFKAS[-1],
     brokers: int = 1,
     form: str | None = None,
+    routing: str | None = None,
 ) -> Report:
     """Break things for `minutes`, wait until everything is published, and compare the topics with the ledger.
 
-    `form`: one of `draws.FORMATS`; None: the seed chooses.
+    `form`: one of `draws.FORMATS`; `routing`: one of `draws.ROUTINGS`; None: the seed chooses.
     """
     began = datetime.now(UTC)
-    draw = Draw.of(seed, form)
+    draw = Draw.of(seed, form, routing)
     masks = Masks(on=draw.has_masks)
     with ExitStack() as stack:
         postgres = stack.enter_context(servers.PostgreSQL(version, settings=POSTGRES))

@@ -19,7 +19,7 @@ from typing import Any
 
 import psycopg
 from chaos.counts import Counts
-from chaos.events import Event, Format, Position, Texts, short, wrong_header
+from chaos.events import Event, Format, Position, Texts, short, table_place, wrong_header
 from chaos.masks import Masks
 from chaos.reading import Place, Reader, Record
 from chaos.writers import NOTES, SCRATCH, TABLES, Change, Ledger, Transaction
@@ -199,9 +199,11 @@ class TopicCheck(threading.Thread):
 
     def _progress(self, key: str, record: dict[str, Any]) -> None:
         if "/" in key:
-            self._tables[record["topic"]] = f"{record['schema']}.{record['table']}"
+            topic, shares, _ = record["topic"].partition("#")
+            table = f"{record['schema']}.{record['table']}"
+            self._tables[table_place(topic, table if shares else "")] = table
             for partition, end in enumerate(record["offsets"]):
-                self._ends[record["topic"], partition] = end
+                self._ends[topic, partition] = max(end, self._ends.get((topic, partition), 0))
         else:
             high, _, low = record["lsn"].partition("/")
             self._cuts.append(Cut((int(high, 16) << 32) + int(low, 16), dict(self._ends)))
@@ -298,7 +300,7 @@ class TopicCheck(threading.Thread):
             identity = ()
         else:
             identity = () if old is None or event.op == "t" else (_number(old["txn"]), _number(old["n"]))
-        table = self._tables.get(event.topic, "")
+        table = self._tables.get(event.table_place, "")
         return Change(table, event.op, _sorted(identity), None if new is None else _number(new["n"]))
 
     def _problem(self, kind: str, what: str) -> None:
@@ -312,8 +314,8 @@ class TopicCheck(threading.Thread):
         gone: tuple[int, Texts] = (-1, {})
         """The LSN of the change, and the row, if the event before is a delete."""
         for event in events:
-            rows = self.rows.setdefault(event.topic, {})
-            bag = self.unkeyed.setdefault(event.topic, Counter())
+            rows = self.rows.setdefault(event.table_place, {})
+            bag = self.unkeyed.setdefault(event.table_place, Counter())
             before, after, was_gone = event.before, event.after, gone
             gone = (-1, {})
             key = None if event.key is None else json.dumps(event.key, default=str)
@@ -350,12 +352,12 @@ class TopicCheck(threading.Thread):
     def compare_tables(self, dsn: str) -> dict[str, int]:
         """Compare the folded rows with the tables, as text, and return how many rows each has."""
         sizes = {}
-        by_table = {table: topic for topic, table in self._tables.items()}
+        places = {table: place for place, table in self._tables.items()}
         with psycopg.connect(dsn) as connection:
             for schema, table in TABLES:
-                topic = by_table.get(f"{schema}.{table}", "")
-                folded = Counter(json.dumps(row) for row in self.rows.get(topic, {}).values()) + self.unkeyed.get(
-                    topic, Counter()
+                place = places.get(f"{schema}.{table}", "")
+                folded = Counter(json.dumps(row) for row in self.rows.get(place, {}).values()) + self.unkeyed.get(
+                    place, Counter()
                 )
                 wanted = self._content(connection, schema, table)
                 sizes[f"{schema}.{table}"] = sum(wanted.values())
