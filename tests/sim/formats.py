@@ -56,9 +56,7 @@ def settings_with(settings: Settings, name: str, seed: int) -> Settings:
             "debezium": DebeziumSettings(
                 truncates=form == "debezium",
                 tombstones=has_tombstones,
-                # Not with tombstones: a replay may end a Kafka transaction between a delete and its tombstone, and the
-                # checker takes that for a loss. Larger events end it elsewhere.
-                provide_transaction_metadata=form == "debezium" and not has_tombstones,
+                provide_transaction_metadata=form == "debezium",
             ),
             "row": RowSettings(add_fields=tuple(_FIELDS), delete_tombstone_handling_mode=deletes),
         }

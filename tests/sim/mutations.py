@@ -183,6 +183,14 @@ _MUTATIONS = (
         """,
         first_seed=300,
     ),
+    Mutation(
+        "end a replayed Kafka transaction between a delete and its tombstone",
+        "cdcd.sink.kafka.parked_reader",
+        """
+        -                    if full or event.op != DELETE:
+        +                    if full or event.op:
+        """,
+    ),
     # JSON
     Mutation(
         "give every event in JSON the commit of the first one",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from cdcd.errors import GapError
+from cdcd.sink.batches import DELETE, TOMBSTONE
 from cdcd.sink.interfaces import PartitionReader
 from cdcd.sink.parking.wire_format import ParkedChunk, ParkedEvent, PartAssembler
 
@@ -30,7 +31,7 @@ class KafkaParkedReader:
         self.scanned_max = scanned_max
 
     def read(self, key: bytes, offset: int) -> ParkedChunk:
-        """Return the next events under `key` from `offset` on.
+        """Return the next events under `key` from `offset` on. A delete and its tombstone are in one chunk.
 
         Raises GapError if records from there on were removed, KafkaUnavailable if nothing came for long.
         """
@@ -53,6 +54,7 @@ class KafkaParkedReader:
         if offset == stop:
             return ParkedChunk([], stop, is_last=True)
         assembler, events, size = PartAssembler(), list[ParkedEvent](), 0
+        full = 0  # where the chunk ends, unless its last event, a delete, has a tombstone
         with self._reader.consumer() as consumer:
             for at, message in self._reader.read(consumer, offset, stop):
                 value = message.value()
@@ -62,10 +64,15 @@ class KafkaParkedReader:
                     continue
                 event = assembler.add(at, value)
                 size += len(value)
-                if event is not None:
-                    events.append(event)
-                    if len(events) >= self._events_max or size >= CHUNK_BYTES_MAX:
+                if event is None:
+                    continue
+                if full and event.op != TOMBSTONE:
+                    return ParkedChunk(events, full, is_last=False)
+                events.append(event)
+                if len(events) >= self._events_max or size >= CHUNK_BYTES_MAX:
+                    if full or event.op != DELETE:
                         return ParkedChunk(events, at + 1, is_last=at + 1 >= stop)
+                    full = at + 1
         if not assembler.is_between_events:
             raise GapError(
                 f"the parked topic {topic} ends in the middle of an event",
