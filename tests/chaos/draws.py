@@ -64,7 +64,8 @@ class Draw:
         may_share = form.partition("/")[0] in SHARING
         routings = [name for name, (_, topic) in ROUTINGS.items() if may_share or "{table}" in topic or not topic]
         routing = routing or random.Random(f"routing {seed}").choice(routings)
-        return Draw(form, deletes, *chosen, routing)
+        headers, has_masks, has_key = chosen
+        return Draw(form, deletes, headers, has_masks, has_key, routing)
 
     @property
     def needs_registry(self) -> bool:
