@@ -62,17 +62,6 @@ _TYPES: Final = """
     LEFT JOIN pg_catalog.pg_range m ON m.rngmultitypid = t.oid
 """
 
-# INCLUDE columns follow the key columns and do not belong to the key. A deferrable primary key is no key: two rows may
-# share a value for a moment (UPDATE t SET id = 3 - id), and the delete of the second row would delete the first, too.
-_INDEX_COLUMNS: Final = sql.SQL("""
-    SELECT a.attname
-    FROM pg_catalog.pg_index i
-    CROSS JOIN LATERAL unnest(i.indkey) WITH ORDINALITY k (attnum, position)
-    JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
-    WHERE i.indrelid = %s::pg_catalog.oid AND i.{kind} AND i.indimmediate AND k.position <= i.indnkeyatts
-    ORDER BY k.position
-""")
-
 # PostgreSQL 14 has no column lists, and before 18 no publication has generated columns. A partition has no list of its
 # own: with one, the root publishes.
 _COLUMNS: Final = """
@@ -95,12 +84,43 @@ _COLUMNS: Final = """
     WHERE a.attnum > 0 AND NOT a.attisdropped
 """
 
-# A table that is the root of partitions keeps no values of its own: those of its partitions count, if they agree. They
-# are found without pg_partition_tree, which locks them. Whoever alters tables chooses the values. So those are left out
-# that are large, or that this session may not be able to convert. `attmissingval` is an array of one value: text[]
-# reads it where its delimiter is a comma. An expression of DEFAULT names no column. So `pg_get_expr` needs no relation,
-# and takes no lock on it.
-_ADDED_COLUMNS: Final = r"""
+# All that is asked of a relation in one question: with thousands of relations the way to the server counts.
+#
+# INCLUDE columns follow the key columns and do not belong to the key. A deferrable primary key is no key: two rows may
+# share a value for a moment (UPDATE t SET id = 3 - id), and the delete of the second row would delete the first, too.
+#
+# An expression of DEFAULT names no column. So `pg_get_expr` needs no relation, and takes no lock on it.
+_ATTRIBUTES: Final = r"""
+    SELECT a.attname, pg_catalog.array_position(asked.primary_key, a.attnum),
+           pg_catalog.array_position(asked.identity_index, a.attnum), a.attnum::int, a.atttypid::bigint, NULL,
+           a.attnotnull,
+           CASE WHEN pg_catalog.octet_length(given.expression) <= 1000
+                AND (pg_catalog.getdatabaseencoding() = 'UTF8' OR given.expression COLLATE "C" ~ '^[\x01-\x7f]*$')
+                THEN given.expression ELSE '' END,
+           a.atthasmissing OR asked.relkind = 'p'
+    FROM (
+        SELECT c.oid, c.relkind,
+               (SELECT pg_catalog.array_agg(k.attnum ORDER BY k.position)
+                FROM pg_catalog.pg_index i, unnest(i.indkey) WITH ORDINALITY k (attnum, position)
+                WHERE i.indrelid = c.oid AND i.indisprimary AND i.indimmediate AND k.position <= i.indnkeyatts),
+               (SELECT pg_catalog.array_agg(k.attnum ORDER BY k.position)
+                FROM pg_catalog.pg_index i, unnest(i.indkey) WITH ORDINALITY k (attnum, position)
+                WHERE i.indrelid = c.oid AND i.indisreplident AND i.indimmediate AND k.position <= i.indnkeyatts)
+        FROM pg_catalog.pg_class c WHERE c.oid = %s::pg_catalog.oid
+    ) asked (relation, relkind, primary_key, identity_index)
+    JOIN pg_catalog.pg_attribute a ON a.attrelid = asked.relation AND a.attnum > 0 AND NOT a.attisdropped
+    LEFT JOIN LATERAL (
+        SELECT pg_catalog.pg_get_expr(d.adbin, 0) FROM pg_catalog.pg_attrdef d
+        WHERE d.adrelid = a.attrelid AND d.adnum = a.attnum AND a.attgenerated = ''
+    ) given (expression) ON true
+"""
+
+# The same with missing values, which few tables have. A table that is the root of partitions keeps no values of its
+# own: those of its partitions count, if they agree. They are found without pg_partition_tree, which locks them. Whoever
+# alters tables chooses the values. So those are left out that are large, or that this session may not be able to
+# convert. `attmissingval` is an array of one value: text[] reads it where its delimiter is a comma.
+_WITH_MISSING_VALUES: Final = sql.SQL(
+    r"""
     WITH RECURSIVE heap (oid) AS (
         SELECT %s::pg_catalog.oid
       UNION
@@ -111,27 +131,22 @@ _ADDED_COLUMNS: Final = r"""
         SELECT a.attname, a.atttypid,
                CASE WHEN t.typdelim = ',' THEN (a.attmissingval::pg_catalog.text::pg_catalog.text[])[1]
                     WHEN a.attmissingval::pg_catalog.text !~ '["\\]'
-                    THEN pg_catalog.btrim(a.attmissingval::pg_catalog.text, '{}') END
+                    THEN pg_catalog.btrim(a.attmissingval::pg_catalog.text, '{{}}') END
         FROM heap JOIN pg_catalog.pg_attribute a ON a.attrelid = heap.oid
         JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
         WHERE a.attnum > 0 AND NOT a.attisdropped AND a.atthasmissing
     )
-    SELECT a.attname, a.attnum::int, a.atttypid::bigint,
+    SELECT of_now.attname, of_now.primary_key, of_now.identity_index, of_now.attnum, of_now.atttypid,
            (SELECT CASE WHEN pg_catalog.count(DISTINCT m.value COLLATE "C") = 1 THEN pg_catalog.min(m.value) END
             FROM missing m
-            WHERE m.name = a.attname AND m.type = a.atttypid AND pg_catalog.octet_length(m.value) <= 1000
+            WHERE m.name = of_now.attname AND m.type = of_now.atttypid::pg_catalog.oid
+            AND pg_catalog.octet_length(m.value) <= 1000
             AND (pg_catalog.getdatabaseencoding() = 'UTF8' OR m.value COLLATE "C" ~ '^[\x01-\x7f]*$')),
-           a.attnotnull,
-           CASE WHEN pg_catalog.octet_length(given.expression) <= 1000
-                AND (pg_catalog.getdatabaseencoding() = 'UTF8' OR given.expression COLLATE "C" ~ '^[\x01-\x7f]*$')
-                THEN given.expression ELSE '' END
-    FROM pg_catalog.pg_attribute a
-    LEFT JOIN LATERAL (
-        SELECT pg_catalog.pg_get_expr(d.adbin, 0) FROM pg_catalog.pg_attrdef d
-        WHERE d.adrelid = a.attrelid AND d.adnum = a.attnum AND a.attgenerated = ''
-    ) given (expression) ON true
-    WHERE a.attrelid = %s::pg_catalog.oid AND a.attnum > 0 AND NOT a.attisdropped
+           of_now.attnotnull, of_now.expression, of_now.may_miss
+    FROM ({attributes})
+        of_now (attname, primary_key, identity_index, attnum, atttypid, missing, attnotnull, expression, may_miss)
 """
+).format(attributes=sql.SQL(_ATTRIBUTES))
 
 # A commit may be visible before it is flushed (synchronous_commit = off), but not before it is inserted.
 _BEHIND: Final = """
@@ -148,6 +163,17 @@ _POSITION: Final = """
 _TIMEOUT: Final = "SELECT setting::bigint FROM pg_catalog.pg_settings WHERE name = 'wal_sender_timeout'"
 
 
+class _Relation:
+    """What the catalog says of a relation; nothing of one that was dropped."""
+
+    def __init__(self, rows: list[tuple[Any, ...]]) -> None:
+        """`rows` of _ATTRIBUTES."""
+        self.attributes = {name: Attribute(*facts) for name, _, _, *facts, _ in rows}
+        """By name."""
+        self.primary_key = tuple(name for _, name in sorted((row[1], row[0]) for row in rows if row[1]))
+        self.identity_index = tuple(name for _, name in sorted((row[2], row[0]) for row in rows if row[2]))
+
+
 class Catalog(SessionClient):
     """Answers by OID, and remembers each answer until `forget`. Raises what `Session` raises."""
 
@@ -160,9 +186,8 @@ class Catalog(SessionClient):
         self._publication = publication
         self._lsn_base = 0
         self._types: dict[int, PgType] = {}
-        self._keys: dict[tuple[int, str], tuple[str, ...]] = {}
         self._columns: dict[int, dict[str, bool]] = {}
-        self._attributes: dict[int, dict[str, Attribute]] = {}
+        self._relations: dict[int, _Relation] = {}
 
     def types(self, oids: Iterable[int]) -> dict[int, PgType]:
         """Types by OID, each with the types of its parts. An OID that the server does not know is left out."""
@@ -177,11 +202,11 @@ class Catalog(SessionClient):
 
     def primary_key(self, relation_oid: int) -> tuple[str, ...]:
         """The names of a table's primary key columns in key order; empty if it has no key, or was dropped."""
-        return self._index_columns(relation_oid, "indisprimary")
+        return self._relation(relation_oid).primary_key
 
     def identity_index(self, relation_oid: int) -> tuple[str, ...]:
         """The names of the columns of the replica identity's index, in its order; empty if no index is chosen."""
-        return self._index_columns(relation_oid, "indisreplident")
+        return self._relation(relation_oid).identity_index
 
     def columns(self, relation_oid: int) -> dict[str, bool]:
         """The columns of a table, and whether the publication has each of them; empty if the table was dropped."""
@@ -192,10 +217,7 @@ class Catalog(SessionClient):
 
     def attributes(self, relation_oid: int) -> dict[str, Attribute]:
         """The columns of a table, by name; empty if the table was dropped."""
-        if relation_oid not in self._attributes:
-            found = self.session.rows(_ADDED_COLUMNS, [relation_oid, relation_oid])
-            self._attributes[relation_oid] = {name: Attribute(*facts) for name, *facts in found}
-        return self._attributes[relation_oid]
+        return self._relation(relation_oid).attributes
 
     def position(self) -> int:
         """A WAL position behind every commit that an earlier answer may have shown."""
@@ -226,16 +248,16 @@ class Catalog(SessionClient):
     def forget(self) -> None:
         """Drop all answers, because something was altered: the next question goes to the server."""
         self._types.clear()
-        self._keys.clear()
         self._columns.clear()
-        self._attributes.clear()
+        self._relations.clear()
 
-    def _index_columns(self, relation_oid: int, kind: str) -> tuple[str, ...]:
-        key = (relation_oid, kind)
-        if key not in self._keys:
-            query = _INDEX_COLUMNS.format(kind=sql.Identifier(kind))
-            self._keys[key] = tuple(name for (name,) in self.session.rows(query, [relation_oid]))
-        return self._keys[key]
+    def _relation(self, oid: int) -> _Relation:
+        if oid not in self._relations:
+            rows = self.session.rows(_ATTRIBUTES, [oid], prepare=True)
+            if any(may_miss for *_, may_miss in rows):
+                rows = self.session.rows(_WITH_MISSING_VALUES, [oid, oid])
+            self._relations[oid] = _Relation(rows)
+        return self._relations[oid]
 
     def _build(self, wanted: int, rows: dict[int, tuple[Any, ...]], asked_lsn: int) -> None:
         """Make a type, its parts first. Not by recursion: whoever makes types decides how deep they are nested."""

@@ -267,12 +267,17 @@ class Session:
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
         self._lock = threading.Lock()
 
-    def rows(self, query: Query, values: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
-        """Run one statement, with `values` for its placeholders (%s), and return its rows; empty if it returns none."""
+    def rows(
+        self, query: Query, values: Sequence[Any] | None = None, *, prepare: bool = False
+    ) -> list[tuple[Any, ...]]:
+        """Run one statement, with `values` for its placeholders (%s), and return its rows; empty if it returns none.
+
+        `prepare`: it comes for each of many tables, and the server plans it once.
+        """
         with self._lock:
             connection = self._open()
             try:
-                return _execute(connection, query, values)
+                return _execute(connection, query, values, prepare=prepare)
             except psycopg.Error as error:
                 if connection.closed or connection.broken:
                     self._drop()
@@ -355,12 +360,16 @@ class Session:
 
 
 def _execute(
-    connection: psycopg.Connection[tuple[Any, ...]], query: Query, values: Sequence[Any] | None
+    connection: psycopg.Connection[tuple[Any, ...]],
+    query: Query,
+    values: Sequence[Any] | None,
+    *,
+    prepare: bool = False,
 ) -> list[tuple[Any, ...]]:
     """Run one statement. If other sessions drop tables that it looks at, run it again: it has changed nothing."""
     for left in reversed(range(TRIES)):
         try:
-            cursor = connection.execute(query, values)
+            cursor = connection.execute(query, values, prepare=prepare)
             return cursor.fetchall() if cursor.description else []
         except psycopg.Error as error:
             if not (left and server_errors.dropped_meanwhile(error.sqlstate or "", _message(error))):
