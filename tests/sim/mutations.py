@@ -184,6 +184,15 @@ _MUTATIONS = (
         first_seed=300,
     ),
     Mutation(
+        "copy the tables that the settings forbid to copy",
+        "cdcd.snapshot.table_rules",
+        """
+        -        return next(found, self._takes_others)
+        +        return next(found, self._takes_others) or self._takes_others
+        """,
+        scene="NeverCopied",
+    ),
+    Mutation(
         "end a replayed Kafka transaction between a delete and its tombstone",
         "cdcd.sink.kafka.parked_reader",
         """

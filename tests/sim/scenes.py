@@ -528,6 +528,22 @@ class StoppedSnapshots(SnapshotsUnderFaults):
         self.database.request_share = 0.1
 
 
+class NeverCopied(SnapshotsUnderFaults):
+    """The settings forbid to copy one of the tables, which have rows before there is a slot."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        table = self.rng.choice(TABLES)
+        name = f"{table.schema}.{table.name}"
+        entry = TableSettings.model_validate({"match": name, "snapshot": "never"})
+        self.settings = self.settings.model_copy(update={"table": (entry,)})
+        self.checker.snapshots.never = frozenset({f"p.{name}"})
+        self.database.request_share = 0.0
+
+    def contradict(self, choice: float) -> None:
+        """Nothing more: a topic that lacks rows is not made whole."""
+
+
 class AddedColumns(TablesUnderAlteration):
     """Columns are added with defaults, which the catalog forgets, as after VACUUM FULL.
 
@@ -823,6 +839,6 @@ SCENES = [
     RolledBackBeforeALargeOne, PreparedWithoutRows,
     RequestsPassedOver, TwoFirstStarts, RefusedTakeovers, MarkersLost, CoordinatorMoves, ForgottenProducers,
     LostWhileTakingOver, ZombieThatPublishes, TornSpool, PreparedBeyondTheSpool, SubtransactionsByTheThousand,
-    SwappedNames, RegistryAway,
+    SwappedNames, RegistryAway, NeverCopied,
     RewrittenBeforeTheirTurn, *CONTRADICTIONS,
 ]  # fmt: skip

@@ -69,6 +69,8 @@ class SnapshotsChecker:
         self._deferred: dict[str, deque[Seen]] = {}
         self._assemblies: dict[str, PartAssembler] = {}
         self.standing: dict[str, TableSnapshot] = {}
+        self.never: frozenset[str] = frozenset()
+        """The topics of tables that the settings forbid to copy: no row is read for them."""
         self._tables: dict[int, Fold] = {}
         """By OID."""
         self._asked: dict[str, int] = {}
@@ -232,6 +234,9 @@ class SnapshotsChecker:
             before = self.standing.get(copy.topic)
             if copy.lsn and copy.incarnation is not None and (before is None or before.lsn != copy.lsn):
                 self._taken.append((copy.lsn, copy.topic, copy.incarnation.oid))
+            self._demand(
+                copy.topic not in self.never or not copy.lsn, f"{copy.topic}: copied, which the settings forbid"
+            )
             self.standing[copy.topic] = copy
             self._stops.take(before, copy)
             if copy.repair:
@@ -361,6 +366,7 @@ class SnapshotsChecker:
         is_complete = all(
             self._is_complete(topic) and self._has_noticed(topic, table) and not self._deferred.get(topic)
             for topic, table in tables.items()
+            if topic not in self.never
         )
         return is_complete and self.repairs.done()
 
