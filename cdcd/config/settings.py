@@ -33,7 +33,7 @@ from cdcd.sink.acls import Places
 from cdcd.sink.kafka.client_config import Property, with_token_function
 from cdcd.sink.kafka.token_function import MSK_IAM, TokenFunction
 from cdcd.sink.topics import TopicNames, TopicRule
-from cdcd.snapshot.copy_hours import CopyHours, checked_hours
+from cdcd.snapshot.copy_hours import CopyHours, checked_hours, checked_time_zone
 from cdcd.snapshot.table_rules import SnapshotRule, SnapshotRules
 from cdcd.source.login import BUILT_IN, Login, password_maker
 from cdcd.source.publication_contents import AskedPublication, operations_of
@@ -320,17 +320,11 @@ class SnapshotSettings(Section):
         "changes of the tables whose copy has begun: they follow the copy. Repairs of rows wait only if a snapshot has "
         "begun.",
     )
-    time_zone: str = Field(
+    time_zone: Annotated[str, AfterValidator(checked_time_zone)] = Field(
         "UTC",
         examples=["Europe/Berlin"],
         description="The time zone of hours, by its name in the IANA's list.",
     )
-
-    @model_validator(mode="after")
-    def _has_time_zone(self) -> Self:
-        if self.hours:
-            self.copy_hours.check_time_zone()
-        return self
 
     @property
     def copy_hours(self) -> CopyHours:
@@ -375,7 +369,7 @@ class TableSettings(BaseModel):
         examples=["public.customers"],
         description="The tables, as schema.table; * stands for any name. For each thing that "
         "entries say, the first one counts that matches a table and says it: the columns (include or exclude), mask, "
-        "key, topic, partitions, partition_by, snapshot, where and order.",
+        "key, topic, partitions, partition_by, snapshot, where, order and hours.",
     )
     include: tuple[str, ...] = Field(
         (),
@@ -449,6 +443,12 @@ class TableSettings(BaseModel):
         examples=[-1],
         description="Tables with a lower number are read before others in a snapshot. Without it: 0.",
     )
+    hours: Annotated[str, AfterValidator(checked_hours)] | None = Field(
+        None,
+        examples=["22:00-06:00"],
+        description="The hours of each day in which snapshots of the table are read, in place of snapshot.hours and in "
+        "snapshot.time_zone; empty: always. Tables that want a snapshot later wait for one that has begun.",
+    )
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
@@ -493,7 +493,7 @@ class TableSettings(BaseModel):
     def snapshot_rule(self) -> SnapshotRule:
         """What it says of snapshots, for the flow."""
         is_taken = None if self.snapshot is None else self.snapshot == "initial"
-        return SnapshotRule(self.match, is_taken, self.where, self.order)
+        return SnapshotRule(self.match, is_taken, self.where, self.order, self.hours)
 
 
 def _is_mask(mask: Mapping[Any, int | str]) -> bool:
@@ -976,7 +976,8 @@ class Settings(BaseModel):
 
     def snapshot_rules(self) -> SnapshotRules:
         """What [[table]] and snapshot.mode say of snapshots."""
-        return SnapshotRules([each.snapshot_rule for each in self.table], takes_others=self.snapshot.mode != "never")
+        rules = [each.snapshot_rule for each in self.table]
+        return SnapshotRules(rules, takes_others=self.snapshot.mode != "never", hours=self.snapshot.copy_hours)
 
     def topic_names(self) -> TopicNames:
         """The names of the topics. Raises SettingsError for names that cannot be used."""

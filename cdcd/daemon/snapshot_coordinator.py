@@ -209,9 +209,11 @@ class SnapshotCoordinator:
         return self._requests.is_paused
 
     @property
-    def are_hours_open(self) -> bool:
-        """Snapshots may be read at this time of the day. For any thread."""
-        return self._requests.are_hours_open()
+    def is_out_of_hours(self) -> bool:
+        """No rows are read, because each table that is to be copied waits for its hours. For any thread."""
+        if self.state is SnapshotState.IDLE:
+            return self._requests.has_waiting
+        return self._rows is not None and self._rows.is_waiting and not self.is_paused
 
     @property
     def stopped(self) -> list[Table]:
@@ -226,6 +228,7 @@ class SnapshotCoordinator:
         if self.state is SnapshotState.IDLE and (news := self._poll_scan(now, room)):
             return news
         if self.state is SnapshotState.REQUESTED:
+            self._requests.choose_anew()
             self._export = self._start_export(self._requests.choose, self._repairs.choose)
             self.state = SnapshotState.EXPORTING
         elif self.state is SnapshotState.EXPORTING:
@@ -356,7 +359,7 @@ class SnapshotCoordinator:
         """Read the rows that have come. `consistent_lsn` not 0: these are the first, handed on in any case."""
         rows = self._rows
         assert rows is not None
-        rows.read(now, is_paused=self._requests.waits)
+        rows.read(now, self._requests.may_read)
         is_large = rows.gathered_bytes >= self._limits.batch_bytes
         if not (rows.is_finished or consistent_lsn or is_large or room.is_sink_idle):
             return NOTHING
@@ -414,12 +417,12 @@ class SnapshotCoordinator:
         """How far the snapshot is that is under way, or waits for its hours; None if there is none. For any thread."""
         state, rows = self.state, self._rows
         if state is SnapshotState.IDLE:
-            waiting = 0 if self.are_hours_open else self._requests.waiting
+            waiting = self._requests.waiting
             return SnapshotProgress(is_read=False, waiting=waiting) if waiting else None
         if rows is None:
             return SnapshotProgress(is_read=False)
         is_read = state is SnapshotState.READING
-        seconds_left = rows.seconds_left(now) if is_read and not self._requests.waits else None
+        seconds_left = rows.seconds_left(now) if is_read and not rows.is_waiting else None
         return SnapshotProgress(is_read, rows.lsn, rows.progress, seconds_left)
 
     def close(self) -> None:

@@ -32,7 +32,7 @@ QUEUED_BYTES_MAX: Final = 1 << 20
 """A snapshot adds rows while less than this waits for the sink, because the stream's rows wait for all of it."""
 
 
-OUT_OF_HOURS: Final = "snapshots wait for their hours, which are in snapshot.hours"
+OUT_OF_HOURS: Final = "snapshots wait for their hours, which snapshot.hours and [[table]] say"
 PAUSED: Final = "the snapshots are paused; cdcd snapshot --resume lets them go on"
 
 
@@ -67,8 +67,8 @@ class SnapshotPump:
         self._progress = self._begin_progress()
         self._is_paused = False
         """The log says that the snapshots are paused."""
-        self._are_hours_open = True
-        """The log does not say that they wait for their hours."""
+        self._is_out_of_hours = False
+        """The log says that they wait for their hours."""
         self._finished: list[tuple[int, Finished]] = []
         """How many batches Kafka must have before a snapshot is complete, and the summary of the snapshot."""
 
@@ -85,9 +85,9 @@ class SnapshotPump:
         if self._coordinator.is_paused is not self._is_paused:
             self._is_paused = self._coordinator.is_paused
             log.info(PAUSED if self._is_paused else "the snapshots are resumed")
-        if self._coordinator.are_hours_open is not self._are_hours_open:
-            self._are_hours_open = self._coordinator.are_hours_open
-            log.info("the hours of snapshots have begun" if self._are_hours_open else OUT_OF_HOURS)
+        if self._coordinator.is_out_of_hours is not self._is_out_of_hours:
+            self._is_out_of_hours = self._coordinator.is_out_of_hours
+            log.info(OUT_OF_HOURS if self._is_out_of_hours else "the hours of snapshots have begun")
         action = self._coordinator.turn(now, self)
         if action is NOTHING:
             return
@@ -139,7 +139,7 @@ class SnapshotPump:
     @property
     def is_all_done(self) -> bool:
         """Nothing but snapshots is wanted, and Kafka has them."""
-        waits = self._coordinator.is_paused or not self._coordinator.are_hours_open
+        waits = self._coordinator.is_paused or self._coordinator.is_out_of_hours
         is_idle = self._coordinator.state is SnapshotState.IDLE and not waits
         return self._only and is_idle and self._sink.is_drained
 

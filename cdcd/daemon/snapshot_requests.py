@@ -54,20 +54,21 @@ class SnapshotRequests:
         parked: Callable[[], Container[Table]] = frozenset,
         recopies: Recopies | None = None,
         is_paused: bool = False,
-        are_hours_open: Callable[[], bool] = lambda: True,
+        are_hours_open: Callable[[str, str], bool] = lambda _, __: True,
     ) -> None:
         """`snapshots`: how far each one in Kafka is, by topic. `takes`: whether a new table (schema and name) gets
         one; None: none does. Unfinished, requested and replaced tables get a snapshot in any case.
 
         `parked` returns the tables (schema and name) whose events go to the parked topic. Such a table gets no
         snapshot: the parked events would overwrite its rows later. Called in any thread. `is_paused`: as the attribute.
-        `are_hours_open`: whether snapshots may be read at this time of the day. Called in any thread, too.
+        `are_hours_open`: whether rows of a table (schema and name) may be read at this time of the day. Called in any
+        thread, too.
         """
         self.is_paused = is_paused
         """No table gets a snapshot for now: a person has paused them. Read by any thread."""
-        self.are_hours_open: Final = are_hours_open
-        self.waiting = 0
-        """So many tables waited for the hours of snapshots when they were last counted. Read by any thread."""
+        self._are_hours_open = are_hours_open
+        self._out_of_hours: frozenset[Table] = frozenset()
+        """The tables that waited for their hours when they were last looked for."""
         self._slot = slot
         self._names = names
         self._snapshots = dict(snapshots)
@@ -81,10 +82,19 @@ class SnapshotRequests:
         self._replaced_now: list[tuple[str, str, str]] = []
         """The tables of the running snapshot that were replaced: schema, name and reason."""
 
+    def may_read(self, schema: str, table: str) -> bool:
+        """Whether rows of a table may be read now: no person has paused it, and it is the time of the day for it."""
+        return not self.is_paused and self._are_hours_open(schema, table)
+
     @property
-    def waits(self) -> bool:
-        """No snapshot may be read now: a person has paused them, or it is not their time of the day. For any thread."""
-        return self.is_paused or not self.are_hours_open()
+    def has_waiting(self) -> bool:
+        """Whether a table waits for its hours, as far as it is known. For any thread."""
+        return any(not self._are_hours_open(*table) for table in self._out_of_hours)
+
+    @property
+    def waiting(self) -> int:
+        """How many tables wait for their hours, as far as it is known. For any thread."""
+        return sum(not self._are_hours_open(*table) for table in self._out_of_hours)
 
     def request(self, schema: str, table: str) -> None:
         """Take a request for a new snapshot of a table."""
@@ -140,12 +150,22 @@ class SnapshotRequests:
         `seen`: the table as the catalog describes it; the result has it. A snapshot of a replaced table begins at the
         start.
         """
-        return None if self.waits else self._wanted(schema, table, seen)
+        if self.is_paused:
+            return None
+        found = self._wanted(schema, table, seen)
+        if found is None or self._are_hours_open(schema, table):
+            return found
+        self._out_of_hours |= {(schema, table)}
+        return None
+
+    def choose_anew(self) -> None:
+        """`choose` will be asked for all published tables: those that wait for their hours are then known."""
+        self._out_of_hours = frozenset()
 
     def note_waiting(self, published: PublishedTables) -> None:
-        """Count the published tables that wait for the hours of snapshots."""
-        waiting = () if self.are_hours_open() else published.items()
-        self.waiting = sum(self._wanted(*table, seen) is not None for table, seen in waiting)
+        """Note which of the published tables, which are all, wait for their hours."""
+        closed = [(table, seen) for table, seen in published.items() if not self._are_hours_open(*table)]
+        self._out_of_hours = frozenset(table for table, seen in closed if self._wanted(*table, seen) is not None)
 
     def _wanted(self, schema: str, table: str, seen: Incarnation | None) -> TableSnapshot | None:
         """As `choose`, whether snapshots may be read now or not."""

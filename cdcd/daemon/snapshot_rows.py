@@ -27,6 +27,9 @@ from cdcd.snapshot.table_progress import TableProgress
 from cdcd.transaction.change_consumer import ChangeConsumer
 from cdcd.transaction.relations import ResolvedRelation
 
+LOOK_INTERVAL_S: Final = 1.0
+"""While no table may be read, it is looked again so often: there may be many tables."""
+
 _UNLIMITED: Final = CopyRate()
 """For rows that nobody wants any more."""
 
@@ -68,10 +71,12 @@ class SnapshotRows:
             self._encoder.add_table(table.record, table.relation, table.heaps, table.kinds, table.where)
             self._tables[table.record.topic] = table
         self._reading: dict[SnapshotConnection, CopyFormat] = {}
-        self._started_s = 0.0
+        self._started_s = self._looked_s = 0.0
         self._total_bytes = 0
         self.may_have_more = False
         """The last `read` gave rows: there may be more that no socket announces."""
+        self.is_waiting = False
+        """No chunk is read, and none of those that are left may be begun. For any thread."""
 
     @property
     def lsn(self) -> int:
@@ -117,20 +122,25 @@ class SnapshotRows:
         self._total_bytes = self.bytes_left
         self._encoder.start(anew)
 
-    def read(self, now: float, *, is_paused: bool = False) -> None:
+    def read(self, now: float, may_read: Callable[[str, str], bool] = lambda _, __: True) -> None:
         """Encode the rows that have come, as many as the limits allow, and give idle connections a chunk.
 
-        `is_paused`: none gets a chunk, so that all rows of the chunks that were begun come, and then no lock is held.
-        Never waits. Raises what the connections raise: the snapshot cannot be read any more then.
+        `may_read`: whether a chunk of a table (schema and name) may be begun. If none may, all rows of the chunks that
+        were begun come, and then no lock is held. Never waits. Raises what the connections raise: the snapshot cannot
+        be read any more then.
         """
         self.may_have_more = self._is_held = False
+        if self.is_waiting and now < self._looked_s + LOOK_INTERVAL_S and self._encoder.has_chunks_left:
+            return
+        self._looked_s = now
         connections = self._export.connections
         if self._rate.is_limited:
             connections.append(connections.pop(0))  # each one is the first to have the room
         for connection in connections:
-            self._read(connection, now, is_paused=is_paused)
+            self._read(connection, now, may_read)
+        self.is_waiting = not self._reading and self._encoder.has_chunks_left
 
-    def _read(self, connection: SnapshotConnection, now: float, *, is_paused: bool) -> None:
+    def _read(self, connection: SnapshotConnection, now: float, may_read: Callable[[str, str], bool]) -> None:
         chunk = connection.chunk
         if chunk is not None:
             is_stopped = self._encoder.is_stopped(chunk)
@@ -157,15 +167,14 @@ class SnapshotRows:
                 return
             self._encoder.end_chunk(chunk)
             del self._reading[connection]
-        if is_paused:
-            connection.leave()
-            return
-        following = self._encoder.next_chunk()
+        following = self._encoder.next_chunk(may_read)
         if following is not None:
             table = self._tables[following.topic]
             numbers = table.column_numbers(following.heap)
             connection.start(following, table.columns(), table.condition, numbers)
             self._reading[connection] = self._encoder.begin_chunk(following)
+        elif self._encoder.has_chunks_left:
+            connection.leave()
         else:
             connection.close()  # no chunk will come: let the last heap go
 
@@ -187,8 +196,10 @@ class SnapshotRows:
 
     @property
     def wait_s(self) -> float:
-        """After how many seconds the rate lets more be read; infinite if it does not keep rows back."""
-        return self._rate.wait_s() if self._is_held else inf
+        """After how many seconds more may be read, although no row has come; infinite if nothing keeps rows back."""
+        if self._is_held:
+            return self._rate.wait_s()
+        return LOOK_INTERVAL_S if self.is_waiting else inf
 
     @property
     def gathered_bytes(self) -> int:

@@ -70,7 +70,7 @@ class StreamReport:
                 snapshot_tables=snapshots.tables_left,
                 snapshot_bytes=snapshots.bytes_left,
                 snapshots_paused=snapshots.is_paused,
-                snapshots_out_of_hours=not snapshots.are_hours_open,
+                snapshots_out_of_hours=snapshots.is_out_of_hours,
                 snapshots_stopped=tuple(qualified_name(*table) for table in snapshots.stopped),
                 topics=publisher.touched_topics,
             )

@@ -38,6 +38,7 @@ from cdcd.sink.batch_queue import BatchQueue
 from cdcd.sink.batches import BatchBuilder
 from cdcd.sink.publisher import Publisher
 from cdcd.sink.worker import SinkWorker
+from cdcd.snapshot.copy_hours import TableHours
 from cdcd.source.catalog import Catalog
 from cdcd.source.replication_stream import ReplicationStream
 from cdcd.source.session import Session
@@ -136,7 +137,7 @@ def assemble(
     events = surround(plain, settings, server.session.encoding, to_text)
     encoder = events.stream_encoder(batches)
     snapshot_batches = make_batches()
-    sizes, snapshot_rules, hours = clients.sizes, settings.snapshot_rules(), settings.snapshot.copy_hours
+    sizes, snapshot_rules = clients.sizes, settings.snapshot_rules()
     requests = SnapshotRequests(
         settings.source.slot,
         names,
@@ -152,7 +153,7 @@ def assemble(
             forbids=snapshot_rules.forbids,
         ),
         is_paused=last is not None and last.snapshots_paused,
-        are_hours_open=lambda: hours.are_open(clients.wall_us()),
+        are_hours_open=TableHours(snapshot_rules.hours, clients.wall_us).are_open,
     )
     snapshots = SnapshotCoordinator(
         requests,

@@ -145,7 +145,7 @@ def snapshot(document: Document) -> tuple[str, Grid] | None:
     if (more := found["tables_left"] - len(found["unfinished"])) > 0:
         grid.rows.append((plural(more, "more table"), "", "", "", ""))
     if waiting := found.get("waiting"):
-        return f"{plural(waiting, 'table')} not copied yet: snapshots wait for snapshot.hours", grid
+        return f"{plural(waiting, 'table')} not copied yet: snapshots wait for their hours", grid
     if not found["lsn"]:
         return "PostgreSQL prepares it, and waits for the end of transactions that write", grid
     if not found["is_read"]:
@@ -153,7 +153,7 @@ def snapshot(document: Document) -> tuple[str, Grid] | None:
     left = "" if found["seconds_left"] is None else f", about {duration(found['seconds_left'])} left"
     tables = f"{found['tables_left']:,} of {plural(found['tables'], 'table')} not complete"
     rows = _count(found["rows"], "row")
-    paused = "Waits for snapshot.hours, " if found.get("is_out_of_hours") else ""
+    paused = "Waits for its hours, " if found.get("is_out_of_hours") else ""
     paused = "Paused, " if found["is_paused"] else paused
     return f"{paused}{share_of(document)} % read{left}: {tables}, {rows}, as of {found['lsn']}", grid
 

@@ -11,7 +11,7 @@ be: it sorts after every transaction that the snapshot shows, and before every o
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from cdcd.progress.snapshot_records import DONE, STOPPED, TableSnapshot
@@ -99,15 +99,23 @@ class SnapshotEncoder:
         """Whether the rows of a chunk that is being read are not wanted any more."""
         return self._tables[chunk.topic].record.state == STOPPED
 
-    def next_chunk(self) -> Chunk | None:
-        """Return the next chunk to read, table after table; None if connections have taken all."""
+    def next_chunk(self, may_read: Callable[[str, str], bool] = lambda _, __: True) -> Chunk | None:
+        """Return the next chunk to read, table after table; None if connections have taken all.
+
+        `may_read`: whether a chunk of a table (schema and name) may be begun.
+        """
         for table in self._tables.values():
-            if table.chunks_left:
+            if table.chunks_left and may_read(table.record.schema, table.record.table):
                 table.chunks_reading += 1
                 chunk = table.chunks_left.pop()
                 table.progress.begin(chunk)
                 return chunk
         return None
+
+    @property
+    def has_chunks_left(self) -> bool:
+        """No connection has taken all chunks yet."""
+        return any(table.chunks_left for table in self._tables.values())
 
     def begin_chunk(self, chunk: Chunk) -> CopyFormat:
         """The COPY of a chunk begins. Returns the state of its format, for `encode`."""

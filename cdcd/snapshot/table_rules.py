@@ -1,7 +1,8 @@
-"""Which tables get a first snapshot, of which rows, and in which order: the settings `[[table]]`. Pure.
+"""Which tables get a first snapshot, of which rows, in which order, and when: the settings `[[table]]`. Pure.
 
 Before: the settings have the rules, and whether a table without one is copied.
-After: `daemon.snapshot_requests` asks whether a table wants a snapshot, `daemon.exported_tables` for rows and order.
+After: `daemon.snapshot_requests` asks whether a table wants a snapshot, and whether it is time for it;
+`daemon.exported_tables` asks for rows and order.
 
 The first rule that matches a table and has a property decides this property.
 """
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
+from cdcd.snapshot.copy_hours import CopyHours
 from cdcd.source.table_selection import TablePattern
 
 
@@ -27,6 +29,8 @@ class SnapshotRule:
     """The SQL condition of the rows that its snapshots publish."""
     order: int | None = None
     """Tables with a lower number are read before others."""
+    hours: str | None = None
+    """As CopyHours has them; empty: always."""
 
     @cached_property
     def pattern(self) -> TablePattern:
@@ -37,8 +41,14 @@ class SnapshotRule:
 class SnapshotRules:
     """The rules of all tables, in their order."""
 
-    def __init__(self, rules: Sequence[SnapshotRule] = (), *, takes_others: bool = True) -> None:
-        """`takes_others`: a table of which no rule says whether it is copied gets a snapshot by itself."""
+    def __init__(
+        self, rules: Sequence[SnapshotRule] = (), *, takes_others: bool = True, hours: CopyHours | None = None
+    ) -> None:
+        """`takes_others`: a table of which no rule says whether it is copied gets a snapshot by itself.
+
+        `hours`: those of tables of which no rule says them; None: always. All hours have their time zone.
+        """
+        self._hours = hours or CopyHours()
         self._rules = tuple(rules)
         self._takes_others = takes_others
 
@@ -63,6 +73,11 @@ class SnapshotRules:
     def order(self, schema: str, table: str) -> int:
         """Tables with a lower number are read before others."""
         return next((each.order for each in self._of(schema, table) if each.order is not None), 0)
+
+    def hours(self, schema: str, table: str) -> CopyHours:
+        """The hours of each day in which the rows of a table are read."""
+        own = next((each.hours for each in self._of(schema, table) if each.hours is not None), None)
+        return self._hours if own is None else CopyHours(own, self._hours.time_zone)
 
     def _of(self, schema: str, table: str) -> list[SnapshotRule]:
         return [each for each in self._rules if each.pattern.matches(schema, table)]

@@ -1282,11 +1282,10 @@ _MUTATIONS = (
     ),
     Mutation(
         "begin chunks while the snapshots are paused",
-        "cdcd.daemon.snapshot_rows",
+        "cdcd.daemon.snapshot_coordinator",
         """
-                 if is_paused:
-                     connection.leave()
-        -            return
+        -        rows.read(now, self._requests.may_read)
+        +        rows.read(now)
         """,
         scene="PausedSnapshots",
         first_seed=79,

@@ -77,8 +77,9 @@ def snapshot(settings: Settings, tables: Sequence[str], *, wait: bool, as_json: 
                 requested[progress.names.topic(*table)] = (qualified_name(*table), sent)
         bar = ProgressBar(sys.stderr)
         if wait:
-            hours = settings.snapshot.copy_hours
-            closed = {} if hours.are_open(wall_us()) else {"hours": hours.text, "time_zone": hours.time_zone}
+            of_tables = (settings.snapshot_rules().hours(*table) for table in selected)
+            hours = next((each for each in of_tables if not each.are_open(wall_us())), None)
+            closed = {} if hours is None else {"hours": hours.text, "time_zone": hours.time_zone}
             log.info("requested; waiting for the daemon", extra={"tables": len(requested), **closed})
         while wait and requested:
             last = progress.last_record()

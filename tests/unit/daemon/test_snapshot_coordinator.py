@@ -29,7 +29,7 @@ from cdcd.daemon.snapshot_coordinator import (
 )
 from cdcd.daemon.snapshot_export import ChooseRepairs, ExportedSnapshot
 from cdcd.daemon.snapshot_requests import UNPUBLISHED, SnapshotRequests
-from cdcd.daemon.snapshot_rows import SnapshotLimits
+from cdcd.daemon.snapshot_rows import LOOK_INTERVAL_S, SnapshotLimits
 from cdcd.errors import PostgresUnavailable
 from cdcd.progress.repair_records import RepairKeys
 from cdcd.progress.snapshot_records import DONE, RUNNING, STOPPED, WANTED, Choose, TableSnapshot, wanted_snapshot
@@ -136,6 +136,8 @@ class Played:
     rate: CopyRate = field(default_factory=CopyRate)
     is_paused: bool = False
     are_hours_open: bool = True
+    always: tuple[str, ...] = ()
+    """Tables that are copied at any hour."""
     exports: list[PlayedExport] = field(default_factory=list)
     scans: list[PlayedScan] = field(default_factory=list)
 
@@ -151,7 +153,7 @@ class Played:
             takes=(lambda *_: True) if self.takes_new_tables else None,
             recopies=self.recopies,
             is_paused=self.is_paused,
-            are_hours_open=lambda: self.are_hours_open,
+            are_hours_open=lambda _, name: self.are_hours_open or name in self.always,
         )
         self.repairs = RepairRequests("s", TopicNames("p"))
         self.coordinator = SnapshotCoordinator(
@@ -375,7 +377,7 @@ def test_a_paused_snapshot_ends_its_chunks_and_holds_neither_a_lock_nor_the_stre
     assert progress.seconds_left is None
     assert not it.anchor.is_closed, "the snapshot stays"
     it.coordinator.pause(is_paused=False)
-    it.turn()
+    it.turn(NOW + LOOK_INTERVAL_S)
     it.connection.arrived = [HEADER + row(2), TRAILER]
     assert it.turn().finished == Finished(LSN, 1, 2)
     assert len(it.exports) == 1
@@ -469,17 +471,39 @@ def test_a_snapshot_begins_by_itself_when_its_hours_do_and_pauses_when_they_end(
     it.turn()
     it.are_hours_open = False
     it.connection.arrived = [HEADER + row(1), TRAILER]
+    assert not it.coordinator.is_out_of_hours, "rows come"
     it.turn()
     it.turn()
     assert it.connection.chunk is None, "no chunk is begun"
+    assert it.coordinator.is_out_of_hours
+    assert it.coordinator.wait_s == LOOK_INTERVAL_S
     it.coordinator.pause(is_paused=True)
     it.are_hours_open = True
-    it.turn()
+    it.turn(NOW + 1)
     assert it.connection.chunk is None, "a person has paused them, too"
+    assert not it.coordinator.is_out_of_hours
     it.coordinator.pause(is_paused=False)
+    it.turn(NOW + 2)
+    it.connection.arrived = [HEADER + row(2), TRAILER]
+    assert it.turn(NOW + 2).finished == Finished(LSN, 1, 2)
+
+
+def test_a_table_with_hours_of_its_own_is_copied_while_others_wait() -> None:
+    it = Played(are_hours_open=False, always=("t",))
     it.turn()
+    assert it.exports[0].choose("public", "u", None) is None
+    it.exports[0].done, it.exports[0].exported = True, it.exported(2)
+    it.turn()
+    it.room.is_stream_paused = True
+    it.turn()
+    it.connection.arrived = [HEADER + row(1), TRAILER]
+    it.turn()
+    assert it.connection.chunk is not None
+    assert not it.coordinator.is_out_of_hours, "a table is read"
     it.connection.arrived = [HEADER + row(2), TRAILER]
     assert it.turn().finished == Finished(LSN, 1, 2)
+    assert it.coordinator.is_out_of_hours, "the other one still waits"
+    assert it.coordinator.progress(NOW) == SnapshotProgress(is_read=False, waiting=1)
 
 
 def test_a_table_that_waits_for_the_hours_is_told_before_its_snapshot_begins() -> None:

@@ -22,7 +22,7 @@ class PlayedCoordinator:
 
     may_have_more_rows = False
     is_paused = False
-    are_hours_open = True
+    is_out_of_hours = False
     wait_s = inf
 
     def __init__(self) -> None:
@@ -41,7 +41,6 @@ class PlayedCoordinator:
 
 class PlayedAssembler:
     is_paused = False
-    are_hours_open = True
 
     def __init__(self, done: list[str]) -> None:
         self._done = done
@@ -135,11 +134,11 @@ def test_the_log_says_that_the_snapshots_are_paused_and_a_run_for_them_alone_wai
     it.turn()
     assert caplog.records[-1].message == "the snapshots are resumed"
     assert it.pump.is_all_done
-    it.coordinator.are_hours_open = False
+    it.coordinator.is_out_of_hours = True
     it.turn()
     assert caplog.records[-1].message == OUT_OF_HOURS
     assert not it.pump.is_all_done
-    it.coordinator.are_hours_open = True
+    it.coordinator.is_out_of_hours = False
     it.turn()
     assert caplog.records[-1].message == "the hours of snapshots have begun"
 

@@ -1,4 +1,4 @@
-"""The page about tables: its settings give the topics that it says."""
+"""The page about tables: its settings give the topics and the hours that it says."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from pathlib import Path
 from support.pages import blocks
 
 from cdcd.config.loading import load
-from cdcd.sink.topics import TopicNames
+from cdcd.config.settings import Settings
 
 
 def test_the_settings_of_the_page_give_the_topics(tmp_path: Path) -> None:
-    alone, shared = (names_of(block.text, tmp_path) for block in blocks("tables") if block.language == "toml")
+    texts = [block.text for block in blocks("tables") if block.language == "toml"]
+    alone, shared = (settings_of(text, tmp_path).topic_names() for text in texts if "topic = " in text)
     tables = [("tenant_7", "orders"), ("public", "orders"), ("public", "customers")]
     assert [alone.topic(*table) for table in tables] == [
         "shop.orders-of-tenant_7", "shop.orders", "shop.public.customers",
@@ -20,7 +21,13 @@ def test_the_settings_of_the_page_give_the_topics(tmp_path: Path) -> None:
     assert shared.topic("tenant_1", "orders") == "shop.orders#tenant_1.orders"
 
 
-def names_of(text: str, folder: Path) -> TopicNames:
+def test_the_settings_of_the_page_give_a_table_hours_of_its_own(tmp_path: Path) -> None:
+    [text] = [block.text for block in blocks("tables") if "hours = " in block.text and block.language == "toml"]
+    rules = settings_of(text, tmp_path).snapshot_rules()
+    assert [rules.hours("public", table).text for table in ("huge", "orders")] == ["22:00-06:00", ""]
+
+
+def settings_of(text: str, folder: Path) -> Settings:
     path = folder / "cdcd.toml"
     path.write_text(f'[source]\ndsn = ""\n[sink]\nbootstrap_servers = "b"\nprefix = "shop"\n{text}')
-    return load(str(path)).settings.topic_names()
+    return load(str(path)).settings

@@ -117,7 +117,7 @@ def test_the_page_shows_how_far_a_snapshot_is() -> None:
     it.snapshot = lambda _: SnapshotProgress(is_read=False)
     assert "PostgreSQL prepares it, and waits for the end of transactions that write." in page(it)
     it.snapshot = lambda _: SnapshotProgress(is_read=False, waiting=2)
-    assert "2 tables not copied yet: snapshots wait for snapshot.hours." in page(it)
+    assert "2 tables not copied yet: snapshots wait for their hours." in page(it)
     it.end_stream(1003.0, 0)
     assert "<progress" not in page(it)
 

@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cdcd.snapshot.copy_hours import CopyHours, checked_hours
+from cdcd.snapshot.copy_hours import CopyHours, TableHours, checked_hours, checked_time_zone
+from cdcd.snapshot.table_rules import SnapshotRule, SnapshotRules
 
 
 def at(text: str) -> int:
@@ -29,7 +30,7 @@ def test_hours_begin_and_end_each_day_also_behind_midnight(hours: str, is_open: 
 
 def test_the_time_zone_counts_with_its_summer_time() -> None:
     berlin = CopyHours("22:00-06:00", "Europe/Berlin")
-    berlin.check_time_zone()
+    assert checked_time_zone(berlin.time_zone) == "Europe/Berlin"
     assert berlin.are_open(at("2026-01-15T21:00:00"))
     assert not berlin.are_open(at("2026-01-15T20:59:00"))
     assert berlin.are_open(at("2026-07-15T20:00:00"))
@@ -45,4 +46,28 @@ def test_what_are_no_hours_is_refused(text: str) -> None:
 @pytest.mark.parametrize("zone", ["Nowhere/Land", "../etc/passwd", "/etc/passwd", ""])
 def test_what_is_no_time_zone_is_refused(zone: str) -> None:
     with pytest.raises(ValueError, match="Europe/Berlin"):
-        CopyHours("22:00-06:00", zone).check_time_zone()
+        checked_time_zone(zone)
+
+
+def test_the_hours_of_a_table_take_the_place_of_the_general_ones() -> None:
+    now = at("2026-07-15T09:59:59")
+    rules = SnapshotRules(
+        [
+            SnapshotRule("public.small", order=1),
+            SnapshotRule("public.small", hours=""),
+            SnapshotRule("public.noon", hours="12:00-13:00"),
+            SnapshotRule("public.*", hours="01:00-02:00"),
+        ],
+        hours=CopyHours("22:00-06:00", "Europe/Berlin"),
+    )
+    hours = TableHours(rules.hours, lambda: now)
+
+    def open_tables() -> list[str]:
+        tables = ("public.small", "public.noon", "public.large", "audit.log")
+        return [table for table in tables if hours.are_open(*table.split("."))]
+
+    assert open_tables() == ["public.small"]
+    now = at("2026-07-15T10:00:00")
+    assert open_tables() == ["public.small", "public.noon"], "it is 12:00 in Berlin"
+    now = at("2026-07-15T20:00:00")
+    assert open_tables() == ["public.small", "audit.log"]
