@@ -118,7 +118,7 @@ class RowEncoder(RelationChanges):
         self._value_header = b""
         self._truncate_header = b""
         self._named = b""
-        if relation.shares_topic:
+        if relation.shared_topic:
             self._named = encoder.form.table_in_source(relation.schema, relation.name)
         """The table, where other tables share its topic; else nothing."""
         self._unchanged: list[str] = []

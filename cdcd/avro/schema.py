@@ -53,7 +53,7 @@ def envelope_schema(relation: ResolvedRelation, codecs: list[Codec], *, of_trunc
         row.append(_nullable(name, codec.schema) | _postgres_properties(column, name) | _missing_value(column))
     left_out: dict[str, object] = {"pg_left_out": True} if relation.leaves_out else {}
     envelope: Sequence[EnvelopeField] = TRUNCATE_ENVELOPE if of_truncate else ENVELOPE
-    if relation.shares_topic:
+    if relation.shared_topic:
         envelope = [each._replace(type=SHARING_SOURCE) if each.name == "source" else each for each in envelope]
     fields = _fields(envelope, _record(ROW, row) | left_out)
     return _json(relation, _record("Envelope", fields))
@@ -94,7 +94,7 @@ def other_fields(relation: ResolvedRelation, codecs: list[Codec]) -> OtherFields
     is_fallible = any(codec.is_fallible for _, _, codec in key)
     return OtherFields(
         _other_name("unrepresentable", columns) if is_fallible else "",
-        tuple([_other_name(f"__{each.name}", columns) for each in TABLE]) if relation.shares_topic else (),
+        tuple([_other_name(f"__{each.name}", columns) for each in TABLE]) if relation.shared_topic else (),
     )
 
 

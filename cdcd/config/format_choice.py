@@ -17,8 +17,13 @@ from cdcd.errors import SettingsError
 def check_format(settings: Settings) -> None:
     """Raise SettingsError if the settings ask for events that cdcd cannot write."""
     sink = settings.sink
-    if settings.topic_names().has_shared_topics:
-        _check_shared_topics(settings)
+    is_by_topic = settings.avro.registry_url is not None and settings.avro.subject_strategy == "topic"
+    if not sink.event_format and is_by_topic and settings.topic_names().has_shared_topics:
+        raise SettingsError(
+            '[[table]] sends several tables to one topic, which avro.subject_strategy = "topic" would give one subject',
+            'Set avro.subject_strategy to "record" or "topic-record"',
+            code="format-unsupported",
+        )
     if not sink.event_format:
         return
     if sink.encoding == "avro" and settings.avro.registry_url is None:
@@ -51,23 +56,6 @@ def check_format(settings: Settings) -> None:
             'source.on_slot_lost = "repair" has to read the topics, and cdcd does not compare events of sink.format = '
             f'"{sink.format}" with tables yet',
             'Set source.on_slot_lost to "stop" or "resnapshot"',
-            code="format-unsupported",
-        )
-
-
-def _check_shared_topics(settings: Settings) -> None:
-    """Raise SettingsError if nothing would tell the events of tables apart that share a topic."""
-    if settings.sink.format != "cdcd":
-        raise SettingsError(
-            f'[[table]] sends several tables to one topic, and no key of sink.format = "{settings.sink.format}" names '
-            "its table",
-            'Put {schema} and {table} into the topic of [[table]], or take sink.format = "cdcd"',
-            code="format-unsupported",
-        )
-    if settings.avro.registry_url is not None and settings.avro.subject_strategy == "topic":
-        raise SettingsError(
-            '[[table]] sends several tables to one topic, which avro.subject_strategy = "topic" would give one subject',
-            'Set avro.subject_strategy to "record" or "topic-record"',
             code="format-unsupported",
         )
 
@@ -113,6 +101,7 @@ def debezium_modes(settings: Settings) -> Modes:
         unknown_types=chosen.include_unknown_datatypes,
         schema_names=chosen.schema_name_adjustment_mode,
         field_names=chosen.field_name_adjustment_mode,
+        table_in_key=chosen.key_field_name if chosen.key_enforce_uniqueness else "",
         truncates=chosen.truncates,
         null_as_default=chosen.replace_null_with_default,
         transactions=chosen.provide_transaction_metadata,

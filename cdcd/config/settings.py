@@ -401,8 +401,7 @@ class TableSettings(BaseModel):
         examples=["{prefix}.orders-of-{schema}"],
         description="The topic of the table, in place of sink.topic. It must have {prefix}. If match has a star for "
         "the schema and this has no {schema}, the tables that match share the topic; so it is with {table}, and with "
-        'several entries of the same topic. Tables share a topic with sink.format = "cdcd" only. The keys and events '
-        "of such a topic name their table (cdcd help tables).",
+        "several entries of the same topic. The keys and events of such a topic name their table (cdcd help tables).",
     )
     partitions: int | None = Field(
         None,
@@ -622,6 +621,19 @@ class DebeziumSettings(Section):
         description="Write the default of a column instead of NULL, as Kafka Connect's converters do: that of JSON "
         "unless its replace.null.with.default is false, that of Avro unless its ignore.default.for.nullables is true. "
         "A consumer then cannot tell the two apart.",
+    )
+    key_enforce_uniqueness: bool = Field(
+        True,
+        description="Tables that share a topic have a field in their keys that names the table, as with Debezium's "
+        "ByLogicalTableRouter: then no two of them have the same key. Set it to false only if no two rows of these "
+        "tables ever have the same key, as in partitions of one table.",
+    )
+    key_field_name: str = Field(
+        "__dbz__physicalTableIdentifier",
+        min_length=1,
+        max_length=200,
+        description="The name of this field, which is the last one of the key. Its value is the topic that the table "
+        "would have for itself: shop.public.orders.",
     )
     unrepresentable_in_header: bool = Field(
         False,
@@ -971,8 +983,8 @@ class Settings(BaseModel):
         """What [[table]] says, for one stream or one command."""
         rules = [rule for rule in (each.rule for each in self.table) if rule.says_something]
         names = self.topic_names()
-        shares_topic = names.shares_topic if names.has_shared_topics else None
-        return ColumnRules(rules, (self.tables.hash_secret or "").encode(), shares_topic)
+        shared_topic = names.shared_topic if names.has_shared_topics else None
+        return ColumnRules(rules, (self.tables.hash_secret or "").encode(), shared_topic)
 
     def snapshot_rules(self) -> SnapshotRules:
         """What [[table]] and snapshot.mode say of snapshots."""

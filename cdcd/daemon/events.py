@@ -93,4 +93,4 @@ def batch_builder(settings: Settings) -> Callable[[], BatchBuilder]:
     tombstones = settings.debezium.tombstones
     if settings.sink.format == "row":
         tombstones = settings.row.delete_tombstone_handling_mode == "rewrite-with-tombstone"
-    return partial(BatchBuilder, tombstones, truncate_key=None)
+    return partial(BatchBuilder, tombstones, truncate_key=None, shared_topic=names.shared_topic)

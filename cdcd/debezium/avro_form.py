@@ -81,6 +81,9 @@ class AvroForm(EventForm):
         self.write_lsn(out, lsn)
         out.write(self._tail)
 
+    def table_in_key(self, name: str, table: str) -> bytes:
+        return _text(table)
+
     def added_name(self, name: str, is_first: bool) -> bytes:
         return b""
 

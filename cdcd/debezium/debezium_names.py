@@ -18,6 +18,7 @@ from cdcd.debezium.modes import AdjustmentMode
 
 _SIZE_MAX: Final = 249
 _FORBIDDEN = re.compile(r"[^A-Za-z0-9._-]")
+_PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 _NOT_OF_SCHEMAS = re.compile(r"[^A-Za-z0-9._]")
 _NOT_OF_FIELDS = re.compile(r"[^A-Za-z0-9_]")
 
@@ -25,6 +26,17 @@ _NOT_OF_FIELDS = re.compile(r"[^A-Za-z0-9_]")
 def table_name(prefix: str, schema: str, table: str) -> str:
     """Debezium's name of a table's topic, which begins the names of its schemas."""
     return _FORBIDDEN.sub(_underscores, f"{prefix}.{schema}.{table}")[:_SIZE_MAX]
+
+
+def table_identifier(prefix: str, schema: str, table: str) -> str:
+    """What tells a table from others that share its topic: Debezium's name of its own topic.
+
+    No two tables have the same: names with characters for which Debezium writes `_`, or with a dot, stand in quotes.
+    """
+    if _PLAIN.fullmatch(schema) and _PLAIN.fullmatch(table):
+        return f"{prefix}.{schema}.{table}"
+    quoted = ['"' + name.replace('"', '""') + '"' for name in (schema, table)]
+    return f"{prefix}.{'.'.join(quoted)}"
 
 
 def adjusted_name(name: str, mode: AdjustmentMode) -> str:

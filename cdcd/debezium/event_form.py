@@ -82,6 +82,10 @@ class EventForm:
         }
         return values[field]
 
+    def table_in_key(self, name: str, table: str) -> bytes:
+        """The field of a key that names the table. It stands behind others."""
+        raise NotImplementedError
+
     def added_name(self, name: str, is_first: bool) -> bytes:
         """What stands before the value of a field that a flat row has behind its columns."""
         raise NotImplementedError

@@ -121,3 +121,15 @@ def key_fields(relation: ResolvedRelation, fields: list[Field]) -> list[Field]:
     """The columns of the relation's key, in its order."""
     by_name = {field.name: field for field in fields}
     return [by_name[name] for name in relation.key_order if name in by_name and by_name[name].in_key]
+
+
+def table_field(relation: ResolvedRelation, keys: list[Field], modes: Modes) -> str:
+    """The name of the field behind the columns of the key (`keys`) that names the table; empty: there is none.
+
+    No column of the key has it.
+    """
+    name = modes.table_in_key if relation.shared_topic and keys else ""
+    taken = [adjusted_field(field.name, modes.field_names) for field in keys]
+    while name in taken:
+        name = f"_{name}"
+    return name

@@ -67,6 +67,9 @@ class JsonForm(EventForm):
         if name:
             self._tail = b',"xmin":null,"origin":%s,"origin_lsn":%d}' % (quoted(name), int(lsn))
 
+    def table_in_key(self, name: str, table: str) -> bytes:
+        return b"," + quoted(name) + b":" + quoted(table)
+
     def added_name(self, name: str, is_first: bool) -> bytes:
         return (b"" if is_first else b",") + quoted(name) + b":"
 

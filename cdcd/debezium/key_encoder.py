@@ -16,9 +16,9 @@ from mypy_extensions import i64, u8
 
 from cdcd.avro.codecs.text_encoding import shown
 from cdcd.avro.single_object import MARKER
-from cdcd.debezium.debezium_names import adjusted_field
+from cdcd.debezium.debezium_names import adjusted_field, table_identifier
 from cdcd.debezium.event_writer import EventWriter
-from cdcd.debezium.field_writer import Field, key_fields
+from cdcd.debezium.field_writer import Field, key_fields, table_field
 from cdcd.debezium.header_text import struct_text
 from cdcd.debezium.json_text import quoted
 from cdcd.errors import CdcdError, DecodeError, Unpublishable
@@ -54,7 +54,13 @@ class KeyEncoder:
         """The key's columns come from the catalog, not from the stream. So the server may send nulls in them."""
         self.head = b""
         """What stands before the key: its schema."""
-        self._end = writer.form.row_end + writer.end
+        self.header_head = b""
+        """What stands before it in a header."""
+        self._header_end = writer.form.row_end + writer.end
+        self._end = self._header_end
+        if named := table_field(relation, self.fields, writer.modes):
+            identifier = table_identifier(writer.prefix, relation.schema, relation.name)
+            self._end = writer.form.table_in_key(named, identifier) + self._header_end
 
     def encode(self, frame: bytes, at: i64, old: i64) -> bytes | None:
         """The key of the checked tuple at `at`. Values that PostgreSQL left out are in the tuple at `old` (0: none).
@@ -94,9 +100,11 @@ class KeyEncoder:
         return out.getvalue()
 
     def header(self, frame: bytes, at: i64, old: i64, key: bytes | None) -> bytes | None:
-        """The key as a header; `key`: as `encode` has made it of the same arguments."""
-        if key is None or not self._is_avro:
-            return key
+        """The key as a header; `key`: as `encode` has made it of the same arguments. It does not name the table."""
+        if key is None:
+            return None
+        if not self._is_avro:
+            return self.header_head + key[len(self.head) : len(key) - len(self._end)] + self._header_end
         shown_fields = []
         for i, field in enumerate(self.fields):
             value = column_at(frame, at, field.index)

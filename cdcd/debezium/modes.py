@@ -68,6 +68,9 @@ class Modes:
     """`schema.name.adjustment.mode`."""
     field_names: AdjustmentMode = "none"
     """`field.name.adjustment.mode`."""
+    table_in_key: str = "__dbz__physicalTableIdentifier"
+    """`key.field.name` of ByLogicalTableRouter: the keys of tables that share a topic have this field. Empty:
+    `key.enforce.uniqueness` is false."""
     with_schemas: bool = False
     """`schemas.enable` of Connect's converter: every key and value has its schema."""
     rows: RowModes | None = None

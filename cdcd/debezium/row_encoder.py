@@ -22,7 +22,7 @@ from cdcd.debezium.event_writer import EventWriter
 from cdcd.debezium.field_writer import Field
 from cdcd.debezium.key_encoder import KeyEncoder
 from cdcd.debezium.lost_values import LostValues
-from cdcd.debezium.relation_schemas import relation_schemas
+from cdcd.debezium.relation_schemas import header_schema, relation_schemas
 from cdcd.debezium.transaction_metadata import TransactionMetadata
 from cdcd.pgoutput.messages import DELETE, KEY, TRUNCATE
 from cdcd.pgoutput.tuples import BINARY, NULL, TEXT, column_at
@@ -107,7 +107,10 @@ class RowEncoder(RelationChanges):
             self._rows.fields.check(shown, (relation.schema, relation.name))
         writer.records.set_key(relation.schema, relation.name, relation.key, relation.oid, relation.added)
         if self._key.has_key:
-            self._key.head = writer.head_of(table, "key", key)
+            self._key.head = self._key.header_head = writer.head_of(table, "key", key)
+            if relation.shared_topic and not writer.is_avro:
+                in_header = header_schema(relation, self._key.fields, writer.prefix, writer.modes)
+                self._key.header_head = writer.head_of(table, "key", in_header)
 
     # Changes
 

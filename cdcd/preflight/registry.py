@@ -22,7 +22,7 @@ from cdcd.avro.registry_subjects import SubjectNames
 from cdcd.config.settings import Settings
 from cdcd.error_codes import Code
 from cdcd.errors import CdcdError
-from cdcd.preflight.findings import Finding, error, of_error, ok
+from cdcd.preflight.findings import Finding, error, of_error, ok, warning
 from cdcd.reading.format_schemas import schema_describer
 from cdcd.reading.table_schemas import published_texts
 from cdcd.source.table_selection import qualified_name
@@ -101,10 +101,32 @@ def judge(requests: RegistryRequests, wanted: Sequence[WantedSchema], *, may_reg
         yield _lacking(why, list(tables))
     problems = dict.fromkeys(verdict.problem for verdict in verdicts if verdict.problem is not None)
     yield from problems
+    yield from _unequal(requests.url, wanted)
     if not (lacking or problems):
         has = sum(verdict.has for verdict in verdicts)
         more = f", and has {has} of {plural(len(wanted), 'schema')}" if wanted else ""
         yield ok("registry", f"The schema registry answers{more}", seen="schema registry")
+
+
+def _unequal(url: str, wanted: Sequence[WantedSchema]) -> Iterator[Finding]:
+    """Tables of one topic have one subject in Debezium's events and in flat rows, and their columns may differ."""
+    texts: dict[str, dict[str, str]] = {}
+    tables: dict[str, set[tuple[str, str]]] = {}
+    for each in wanted:
+        texts.setdefault(each.subject, {}).setdefault(each.text, qualified_name(*each.table))
+        tables.setdefault(each.subject, set()).add(each.table)
+    for subject in [subject for subject in texts if len(tables[subject]) > 1 and len(texts[subject]) > 1][
+        :TABLES_SHOWN
+    ]:
+        one, other, *_ = texts[subject].values()
+        yield warning(
+            "registry",
+            f"{one} and {other} share a topic, and their columns differ: the registry has to take "
+            f"{len(texts[subject])} schemas in subject {subject}, and refuses what is incompatible with the one before",
+            "Make the columns equal, or name another topic in [[table]]; or let the subject take any schema: "
+            f"{allow_command(url, subject)}",
+            code="schema-incompatible",
+        )
 
 
 def _unreachable(url: str, failure: RegistryError) -> Finding:

@@ -93,13 +93,13 @@ class ColumnRules:
         self,
         rules: Sequence[ColumnRule] = (),
         secret: bytes = b"",
-        shares_topic: Callable[[str, str], bool] | None = None,
+        shared_topic: Callable[[str, str], str] | None = None,
     ) -> None:
-        """`secret`: the key of the hashes, 1 to 64 bytes if a rule has one. `shares_topic`: whether other tables may
-        have the topic of a table (schema and name), too.
+        """`secret`: the key of the hashes, 1 to 64 bytes if a rule has one. `shared_topic`: the topic of a table
+        (schema and name), if other tables may have it, too; else empty.
         """
         self.rules: Final = tuple(rules)
-        self._shares_topic = shares_topic
+        self._shared_topic = shared_topic
         self._masking = Masking(secret)
 
     def take_stored_text(self, stored: StoredText | None) -> None:
@@ -114,9 +114,9 @@ class ColumnRules:
         selecting = next((rule for rule in matching if rule.selects), None)
         return selecting, next((rule for rule in matching if rule.masks), None)
 
-    def shares_topic(self, schema: str, table: str) -> bool:
-        """Whether other tables may have the topic of a table, too."""
-        return self._shares_topic is not None and self._shares_topic(schema, table)
+    def shared_topic(self, schema: str, table: str) -> str:
+        """The topic of a table, if other tables may have it, too; else empty."""
+        return "" if self._shared_topic is None else self._shared_topic(schema, table)
 
     def keying(self, schema: str, table: str) -> ColumnRule | None:
         """The rule that has the key of a table; None if none has."""

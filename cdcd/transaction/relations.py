@@ -102,8 +102,8 @@ class ResolvedRelation:
         """What is done with its frames before a consumer gets them: `masked_changes`. None: nothing."""
         self.has_lost_key = False
         """A mask has taken its key. It is parked, and its events are to be discarded: old rows may name nothing."""
-        self.shares_topic = False
-        """Other tables may have its topic, too: its keys and events name it."""
+        self.shared_topic = ""
+        """Its topic, if other tables may have it, too: its keys and events name it then. Empty: none may."""
         self.partition_by = BY_KEY
         """What decides the partition of an event. A column is one of the key."""
         self.has_chosen_key = False
@@ -119,7 +119,7 @@ class ResolvedRelation:
     def __reduce__(self) -> tuple[Any, ...]:
         """As `ResolvedColumn.__reduce__`. The masks are not handed on: they have a secret."""
         values = self.oid, self.schema, self.name, self.identity, self.columns, self.is_provisional, self.added
-        return ResolvedRelation, values, {"shares_topic": self.shares_topic, "partition_by": self.partition_by}
+        return ResolvedRelation, values, {"shared_topic": self.shared_topic, "partition_by": self.partition_by}
 
     @property
     def types(self) -> list[tuple[PgType, int]]:
@@ -320,7 +320,7 @@ class Relations:
         )
         relation.has_lost_key = has_key and not key
         relation.has_chosen_key = is_chosen
-        relation.shares_topic = self.rules.shares_topic(relation.schema, relation.name)
+        relation.shared_topic = self.rules.shared_topic(relation.schema, relation.name)
         relation.partition_by = self._partition_choice(relation)
         if not is_chosen:
             relation.order_key(self._index(message))

@@ -106,7 +106,7 @@ def _hashed(source: IO[bytes]) -> HashedRows | None:
     """None if the input ends before the task does."""
     task: Task = pickle.load(source)  # noqa: S301 - it comes from our own process
     files = HashFiles(task.folder, "table")
-    hashes = TableHashes(files, KeyedHash(task.secret), task.relation.shares_topic)
+    hashes = TableHashes(files, KeyedHash(task.secret), bool(task.relation.shared_topic))
     encoder = AvroFormat(task.numeric, task.encoding).snapshot_encoder(hashes)
     encoder.begin_snapshot(0, 0)
     changes = open_relation(encoder, task.relation)

@@ -24,7 +24,7 @@ from typing import Any
 
 from sim.defaults_checker import DefaultsChecker
 from sim.fake_kafka import FakeBroker, Placed, Transaction
-from sim.formats import reader_of
+from sim.formats import reader_of, table_in_key
 from sim.headers_checker import HeadersChecker
 from sim.metadata_checker import MetadataChecker
 from sim.outbox_checker import OutboxChecker
@@ -179,12 +179,12 @@ class Checker:
         streamed = self.snapshots.take_replayed(seen, self._decode)
         inside = self._judge_rows([*streamed, *(each for each in aside if not self.snapshots.repairs.is_repair(each))])
         self._metadata.judge(metadata, inside)
-        places = [each.topic for each in seen if not self._outbox.has(each.topic)]
-        if len(events) == len(rows):  # else tombstones and events of the outbox are among them: no topic is shared
-            assert len(places) == len(rows)
-        else:
-            places = [placed.topic for placed in rows]
-        for place, placed in zip(places, rows, strict=True):
+        of_events = {id(placed): event.topic for placed, event in zip(events, seen, strict=False)}
+        last_places: dict[tuple[str, int], str] = {}
+        for placed in rows:
+            on_broker = placed.topic, placed.partition
+            before = last_places.get(on_broker, placed.topic) if placed.value is None else placed.topic
+            place = last_places[on_broker] = of_events.get(id(placed), before)  # a tombstone is behind its event
             where = place, placed.partition
             self._demand(placed.offset >= self._cut.get(where, 0), f"{where} {placed.offset} lies before the last cut")
             self._ends[where] = placed.offset + 1
@@ -275,12 +275,11 @@ class Checker:
             value = dict(each.value)
             source = value.pop("source")
             key_shown = None if each.key is None else self._decode(each.key)
-            if topic != kafka_topic(topic):
-                named = (
-                    (key_shown or {}).pop("__schema", event.table[0]),
-                    (key_shown or {}).pop("__table", event.table[1]),
-                )
-                self._same("the table in a key", named, event.table)
+            if topic != kafka_topic(topic) and key_shown is not None:
+                has = table_in_key(event.table)
+                if self._reader is not None:
+                    has = self._reader.table_in_key(event.table, self._prefix)
+                self._same("the table in a key", {name: key_shown.pop(name, None) for name in has}, has)
             key = event.key
             if self._reader is not None:
                 key = self._reader.key(event)
@@ -449,8 +448,9 @@ class Checker:
         self.snapshots.lost(topic, 0 if self.last is None else self.last.lsn)
 
     def _forget_lost(self) -> None:
+        lost = set(map(kafka_topic, self._lost))  # with what tables that have other names now had there
         for known in (self._ends, self._cut, self._in_partition):
-            for place in [each for each in known if each[0] in self._lost]:
+            for place in [each for each in known if kafka_topic(each[0]) in lost]:
                 del known[place]
 
     def _fits(self, record: TableRecord) -> bool:

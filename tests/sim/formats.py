@@ -79,6 +79,11 @@ def reader_of(
     return Rows(database, is_snapshot, has_tombstones=has_tombstones)
 
 
+def table_in_key(table: tuple[str, str]) -> dict[str, str]:
+    """What a key of cdcd's own format has of its table, if others share the topic."""
+    return {"__schema": table[0], "__table": table[1]}
+
+
 class OwnJson:
     """cdcd's own events in JSON."""
 
@@ -106,6 +111,10 @@ class OwnJson:
     def key(self, event: Event) -> Any:
         """The key that readers see."""
         return event.key
+
+    def table_in_key(self, table: tuple[str, str], prefix: str) -> dict[str, str]:
+        """What a key has of its table, if others share the topic."""
+        return table_in_key(table)
 
 
 class Debezium:
@@ -156,6 +165,8 @@ class Debezium:
         source, op = document["source"], document["op"]
         table = f"{source['schema']}.{source['table']}" if op != "m" else "messages"
         event = {"op": op, "source": self._source(source["lsn"], op, table, source)}
+        if op != "m":
+            event["source"] |= {name: source[name] for name in ("schema", "table")}
         event["source"]["transaction"] = document["transaction"]
         if op == "m":
             message = document["message"]
@@ -180,6 +191,10 @@ class Debezium:
     def key(self, event: Event) -> Any:
         """The key that readers see."""
         return {"prefix": (event.after or {})["prefix"]} if event.op == "m" else event.key
+
+    def table_in_key(self, table: tuple[str, str], prefix: str) -> dict[str, str]:
+        """What a key has of its table, if others share the topic."""
+        return {"__dbz__physicalTableIdentifier": f"{prefix}.{table[0]}.{table[1]}"}
 
     def _images(self, before: Any, after: Any) -> dict[str, Any]:
         unchanged = [name for name, value in (after or {}).items() if value == _UNCHANGED]
@@ -234,7 +249,8 @@ class Rows(Debezium):
         deleted = document.pop("__deleted")
         assert deleted == str(op == "d").lower(), f"an event {op} says that deleted is {deleted}"
         before, after = (document, None) if op == "d" else (None, document)
-        return {"op": op, "source": self._source(lsn, op, f"{schema}.{table}", source)} | self._images(before, after)
+        named = self._source(lsn, op, f"{schema}.{table}", source) | {"schema": schema, "table": table}
+        return {"op": op, "source": named} | self._images(before, after)
 
     def shown(self, wanted: dict[str, Any]) -> dict[str, Any]:
         """What readers see of an event."""

@@ -94,6 +94,15 @@ _MUTATIONS = (
         """,
         first_seed=41,
     ),
+    Mutation(
+        "leave the table out of the keys of Debezium's events and of flat rows",
+        "cdcd.debezium.key_encoder",
+        """
+        -            self._end = writer.form.table_in_key(named, identifier) + self._header_end
+        +            self._end = self._header_end
+        """,
+        first_seed=21,
+    ),
     # the outbox
     Mutation(
         "publish what is deleted from the outbox",
@@ -181,7 +190,7 @@ _MUTATIONS = (
         -            batch.rows = events
         +            batch.rows = len(chunk.events)
         """,
-        first_seed=300,
+        first_seed=241,
     ),
     Mutation(
         "copy the tables that the settings forbid to copy",

@@ -97,19 +97,16 @@ def test_the_modes_are_those_of_the_section(load_text: Load, minimal: str) -> No
     assert (modes.time, modes.with_schemas, modes.decimal) == ("connect", True, "precise")
 
 
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        ('[sink]\nformat = "debezium"\nencoding = "json"', 'no key of sink.format = "debezium" names its table'),
-        ('[avro]\nregistry_url = "http://r"', 'which avro.subject_strategy = "topic" would give one subject'),
-    ],
-)
-def test_tables_share_a_topic_only_where_something_tells_them_apart(
-    load_text: Load, minimal: str, more: str, said: str
-) -> None:
+def test_tables_that_share_a_topic_need_a_subject_for_each_schema_of_cdcd(load_text: Load, minimal: str) -> None:
     shared = '\n[[table]]\nmatch = "tenant_*.orders"\ntopic = "{prefix}.orders"\n'
-    text = minimal.replace("[sink]", more) if more.startswith("[sink]") else f"{minimal}\n{more}"
-    with pytest.raises(SettingsError) as caught:
-        load_text(text + shared)
-    assert said in caught.value.message
-    assert load_text(minimal + shared).settings.topic_names().has_shared_topics
+    registry = '\n[avro]\nregistry_url = "http://r"\n'
+    with pytest.raises(SettingsError, match=r'avro\.subject_strategy = "topic" would give one subject'):
+        load_text(minimal + registry + shared)
+    for text in (f'{minimal}{registry}subject_strategy = "record"\n', f'{minimal}format = "debezium"\n{registry}'):
+        assert load_text(text + shared).settings.topic_names().has_shared_topics
+
+
+def test_the_keys_name_the_table_as_the_settings_say(load_text: Load, minimal: str) -> None:
+    text = f'{minimal}format = "debezium"\nencoding = "json"\n[debezium]\nkey_field_name = "of"\n'
+    assert debezium_modes(load_text(text).settings).table_in_key == "of"
+    assert debezium_modes(load_text(f"{text}key_enforce_uniqueness = false\n").settings).table_in_key == ""

@@ -121,7 +121,7 @@ def test_a_value_without_an_avro_form_is_text_in_the_event_and_in_the_key() -> N
 
 def test_the_key_and_the_source_name_the_table_on_a_topic_that_others_share() -> None:
     encoded = Encoded(column("__table"), column("id", INT4, in_key=True), column("d", DATE, in_key=True))
-    encoded.relation.shares_topic = True
+    encoded.relation.shared_topic = "p.all"
     encoded.changes = encoded.encoder.open_relation(encoded.relation)
     encoded.insert(b"x", b"7", b"infinity")
     [record] = encoded.records()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from support.json_server import JsonHandler, JsonServer
@@ -68,6 +69,19 @@ def test_a_schema_that_would_be_refused_is_found(registry: Registry) -> None:
     )
     assert finding.hint.startswith("Allow it: curl -X PUT ")
     assert len(registry.subjects["p.public.t-value"]) == 1
+
+
+def test_tables_of_one_subject_whose_columns_differ_are_named(registry: Registry) -> None:
+    asked = RegistryRequests(registry.url, {})
+    one, same, other = (WantedSchema(("public", name), "p.all-value", TEXT) for name in "abc")
+    assert [each.level for each in judge(asked, [one, same], may_register=True)] == [Level.OK]
+    different = replace(other, text=TEXT.replace('"A"', '"B"'))
+    [found, answers] = judge(asked, [one, same, different], may_register=True)
+    assert (found.level, found.code, answers.level) == (Level.WARNING, "schema-incompatible", Level.OK)
+    assert "public.a and public.c share a topic, and their columns differ" in found.message
+    assert found.hint.endswith("/config/p.all-value")
+    truncate = replace(one, text=different.text)  # a table of cdcd's own format has two schemas in a subject
+    assert [each.level for each in judge(asked, [one, truncate], may_register=True)] == [Level.OK]
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ class Table:
 
     def __init__(self, *columns: ResolvedColumn, shares_topic: bool = False) -> None:
         self.relation = ResolvedRelation(1, "s", "t", "d", list(columns))
-        self.relation.shares_topic = shares_topic
+        self.relation.shared_topic = "p.all" if shares_topic else ""
         self.texts: dict[str, str] = {}
         codecs = codecs_for(self.relation.types, TypeOptions())
         self.key = json.loads(key_schema(self.relation, codecs)) if self.relation.has_key else None

@@ -71,7 +71,7 @@ class Published:
 
     def relation(self, name: str) -> ResolvedRelation:
         found = ResolvedRelation(1, "s", name, "d", [ResolvedColumn("id", INT4, -1, True)])
-        found.shares_topic = self.shares_topic
+        found.shared_topic = "p.all" if self.shares_topic else ""
         return found
 
 
