@@ -10,6 +10,8 @@ from typing import Any
 
 import psycopg
 import pytest
+from acceptance.test_debezium import _payload, confluent, read
+from servers.registry import SchemaRegistry
 from support import topics
 from support.daemon import Daemon, cdcd
 from support.stream import StreamFixture, eventually
@@ -40,8 +42,15 @@ def verified(daemon: Daemon, *tables: str) -> dict[str, bool]:
     return {each["topic"]: each["equal"] for each in found}
 
 
-def write(stream: StreamFixture, seed: int, tenants: int, until: threading.Event, errors: list[BaseException]) -> None:
-    """Change rows of all tenants, several of them in each transaction."""
+def write(
+    stream: StreamFixture,
+    seed: int,
+    tenants: int,
+    until: threading.Event,
+    errors: list[BaseException],
+    truncates: float = 0.02,
+) -> None:
+    """Change rows of all tenants, several of them in each transaction. `truncates`: how many of these truncate one."""
     chance = random.Random(seed)
     try:
         with psycopg.connect(stream.dsn) as connection:
@@ -58,7 +67,7 @@ def write(stream: StreamFixture, seed: int, tenants: int, until: threading.Event
                         ]
                     )
                     connection.execute(statement.encode())
-                if chance.random() < 0.02:
+                if chance.random() < truncates:
                     connection.execute(f"TRUNCATE tenant_{chance.randrange(tenants)}.orders".encode())
                 try:
                     connection.commit()
@@ -66,9 +75,20 @@ def write(stream: StreamFixture, seed: int, tenants: int, until: threading.Event
                     connection.rollback()
     except psycopg.errors.DeadlockDetected:
         if not until.is_set():
-            write(stream, seed + 100, tenants, until, errors)
+            write(stream, seed + 100, tenants, until, errors, truncates)
     except BaseException as error:  # noqa: BLE001 - reported by the test's own thread
         errors.append(error)
+
+
+def wait_for_copies(stream: StreamFixture, tenants: int) -> None:
+    """Wait until the snapshots of all tables are complete."""
+    found = {}
+
+    def is_copied() -> bool:
+        found.update({v["table"] + v["schema"]: v["snapshot"] for k, v in stream.topics.progress() if "/" in k})
+        return len(found) == tenants and all(each and each["done"] for each in found.values())
+
+    eventually(is_copied, "all tables are copied", 60)
 
 
 def check(stream: StreamFixture, tenants: int) -> None:
@@ -107,15 +127,67 @@ def test_tables_that_share_a_topic_are_whole_whatever_is_killed(stream: StreamFi
     assert not errors, errors
     stream.sql(f"UPDATE tenant_{tenants - 1}.orders SET v = 'last'")
     daemon.wait_until_confirmed(timeout_s=60)
-    found = {}
-
-    def is_copied() -> bool:
-        found.update({v["table"] + v["schema"]: v["snapshot"] for k, v in stream.topics.progress() if "/" in k})
-        return len(found) == tenants and all(each and each["done"] for each in found.values())
-
-    eventually(is_copied, "all tables are copied", 60)
+    wait_for_copies(stream, tenants)
     daemon.wait_until_confirmed(timeout_s=60)
     of_orders = verified(daemon, "tenant_*.orders")
     assert of_orders == {f"{stream.prefix}.orders#tenant_{number}.orders": True for number in range(tenants)}
     assert daemon.stop() == 0
     check(stream, tenants)
+
+
+def decoded(data: bytes, registry: SchemaRegistry | None) -> Any:
+    """A key or an event, in the encoding of the test."""
+    return _payload(data) if registry is None else confluent(registry, data)
+
+
+@pytest.mark.whole
+@pytest.mark.postgres_versions("newest")
+@pytest.mark.parametrize("event_format", ["debezium", "row"])
+@pytest.mark.parametrize("encoding", ["json", "json-schema", "avro"])
+def test_so_are_they_as_debeziums_events_and_flat_rows(
+    stream: StreamFixture, request: pytest.FixtureRequest, event_format: str, encoding: str
+) -> None:
+    make_tenants(stream, 0, 1, 2)
+    settings: dict[str, Any] = {**SHARED, "sink": {"format": event_format, "encoding": encoding}}
+    registry = None
+    if encoding == "avro":
+        registry = request.getfixturevalue("schema_registry")
+        settings["avro"] = {"registry_url": registry.url}
+    daemon = stream.daemon(**settings).start()
+    until, errors = threading.Event(), list[BaseException]()
+    writer = threading.Thread(target=write, args=(stream, 4712, 3, until, errors, 0))
+    daemon.wait_for_log("snapshot is complete")
+    wait_for_copies(stream, 3)  # a row cannot say that a copy begins anew, nor a truncate
+    writer.start()
+    chance = random.Random(encoding)
+    try:
+        for _ in range(4):
+            time.sleep(chance.uniform(0.2, 1.5))
+            daemon.kill()
+            daemon.start()
+    finally:
+        until.set()
+        writer.join()
+    assert not errors, errors
+    daemon.wait_until_confirmed(timeout_s=60)
+    assert "__dbz__physicalTableIdentifier" in cdcd(
+        daemon, "tail", f"{stream.prefix}.orders", "--last", "1", "--no-follow"
+    )
+    assert daemon.stop() == 0
+    rows: dict[tuple[str, int], str] = {}
+    for record in read(stream.broker, f"{stream.prefix}.orders"):
+        assert record.key is not None
+        key = decoded(record.key, registry)
+        place = key["__dbz__physicalTableIdentifier"], key["id"]
+        event = None if record.value is None else decoded(record.value, registry)
+        if event is not None and event_format == "debezium":
+            assert f"{stream.prefix}.{event['source']['schema']}.{event['source']['table']}" == place[0]
+            event = event["after"]
+        if event is None:
+            rows.pop(place, None)
+        else:
+            rows[place] = event["v"]
+    for number in range(3):
+        table = f"tenant_{number}.orders"
+        found = {row: v for (of, row), v in rows.items() if of == f"{stream.prefix}.{table}"}
+        assert found == dict(stream.sql(f"SELECT id, v FROM {table}"))
