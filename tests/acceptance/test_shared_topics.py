@@ -153,6 +153,7 @@ def test_so_are_they_as_debeziums_events_and_flat_rows(
     if encoding == "avro":
         registry = request.getfixturevalue("schema_registry")
         settings["avro"] = {"registry_url": registry.url}
+        settings["debezium"] = {"schema_name_adjustment_mode": "avro"}  # the prefix has a hyphen
     daemon = stream.daemon(**settings).start()
     until, errors = threading.Event(), list[BaseException]()
     writer = threading.Thread(target=write, args=(stream, 4712, 3, until, errors, 0))

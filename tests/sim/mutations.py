@@ -190,7 +190,16 @@ _MUTATIONS = (
         -            batch.rows = events
         +            batch.rows = len(chunk.events)
         """,
-        first_seed=241,
+        first_seed=300,
+    ),
+    Mutation(
+        "copy the tables that the settings forbid to copy",
+        "cdcd.snapshot.table_rules",
+        """
+        -        return next(found, self._takes_others)
+        +        return next(found, self._takes_others) or self._takes_others
+        """,
+        scene="NeverCopied",
     ),
     Mutation(
         "copy the tables that the settings forbid to copy",
