@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from cdcd.spark.packages import Format
 
 FORMATS = ("delta", "iceberg")
+DELTA_WHOLE = (pytest.param("delta", marks=pytest.mark.whole), "iceberg")
+"""The usual run plays the format that is quicker."""
 MIN = "cdcd.spark.mirror.table_write.APPENDED_ROWS_MIN"
 
 
@@ -68,7 +70,7 @@ def check(mirror: Mirror, stream: StreamFixture) -> None:
     assert rows - wanted == wanted - rows == Counter()
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", DELTA_WHOLE)
 def test_rows_that_the_target_lacks_are_appended_and_others_merged(
     stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, form: Format
 ) -> None:

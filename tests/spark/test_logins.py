@@ -58,6 +58,7 @@ def test_services_password_files_environments_and_several_hosts_mean_what_they_m
     assert properties["options"].index("work_mem=1MB") < properties["options"].index("statement_timeout=0")
 
 
+@pytest.mark.whole
 def test_a_snapshot_that_waits_for_an_open_transaction_names_it(
     database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from cdcd.spark.packages import Format
 
 FORMATS = ("delta", "iceberg")
+DELTA_WHOLE = (pytest.param("delta", marks=pytest.mark.whole), "iceberg")
+"""The usual run plays the format that is quicker."""
+ICEBERG_WHOLE = ("delta", pytest.param("iceberg", marks=pytest.mark.whole))
 TABLES = ("public.customers", "public.documents", "public.ledger")
 """One with a key that Avro cannot always hold, one with unchanged TOAST values, one without a key."""
 
@@ -45,7 +48,7 @@ def check(mirror: Mirror, stream: StreamFixture, tables: Sequence[str] = TABLES)
         assert folded - wanted == wanted - folded == Counter(), name
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", DELTA_WHOLE)
 def test_random_histories_come_out_equal_through_crashes_between_any_two_statements(
     stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, form: Format
 ) -> None:
@@ -90,7 +93,7 @@ def test_random_histories_come_out_equal_through_crashes_between_any_two_stateme
             assert mirror.run_once() is None or mirror.lag().events == 0
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", DELTA_WHOLE)
 def test_constraints_between_tables_hold_at_every_published_lsn(
     stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str], form: Format
 ) -> None:
@@ -115,6 +118,7 @@ def test_constraints_between_tables_hold_at_every_published_lsn(
     assert again["public.here"].agg({"balance": "sum"}).first()[0] == earlier[1]
 
 
+@pytest.mark.whole
 def test_a_change_that_cannot_be_followed_stops_with_a_hint_and_goes_on_when_told_to(
     stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str]
 ) -> None:
@@ -148,6 +152,7 @@ def test_a_change_that_cannot_be_followed_stops_with_a_hint_and_goes_on_when_tol
         other._log.write(plan(mirror._log.last()[0], {}))
 
 
+@pytest.mark.whole
 def test_a_table_whose_key_changes_is_followed_through_its_new_snapshot(
     stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str]
 ) -> None:
@@ -173,16 +178,12 @@ def test_a_table_whose_key_changes_is_followed_through_its_new_snapshot(
     check(mirror, stream, ["public.t"])
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", ICEBERG_WHOLE)
 def test_a_table_that_was_only_created_or_altered_is_merged_by_the_next_process(
     stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, form: Format
 ) -> None:
-    execute = cdc.spark.sql
-
-    def dies_before_a_merge(statement: str) -> Any:
-        if statement.startswith("MERGE INTO") and "cdcd_runs" not in statement:
-            raise Crash("before the MERGE")
-        return execute(statement)
+    def dies(*_: object, **__: object) -> None:
+        raise Crash("before the rows")
 
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, a text)")
     daemon = stream.daemon().start()
@@ -198,7 +199,8 @@ def test_a_table_that_was_only_created_or_altered_is_merged_by_the_next_process(
         daemon.wait_until_confirmed()
         mirror = cdc.mirror(["*"], catalog, form)
         with monkeypatch.context() as patched:
-            patched.setattr(cdc.spark, "sql", dies_before_a_merge)
+            for write in "append", "merge":
+                patched.setattr(f"cdcd.spark.mirror.table_write.TableWriter.{write}", dies)
             with pytest.raises(Crash):
                 mirror.run_once()
         mirror = cdc.mirror(["*"], catalog, form)
@@ -206,7 +208,7 @@ def test_a_table_that_was_only_created_or_altered_is_merged_by_the_next_process(
         check(mirror, stream, ["public.t"])
 
 
-@pytest.mark.in_turns(2)
+@pytest.mark.whole
 @pytest.mark.parametrize(("form", "deletes"), [("delta", "hard"), ("iceberg", "soft")])
 def test_a_table_without_a_key_is_followed_through_columns_that_go_and_come(
     stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str], form: Format, deletes: str
@@ -238,6 +240,7 @@ def test_a_table_without_a_key_is_followed_through_columns_that_go_and_come(
     run("DELETE FROM t WHERE v = 3")
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("form", FORMATS)
 def test_rows_without_a_key_that_differ_by_a_microsecond_are_two_in_every_time_zone(
     stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str], form: Format
@@ -265,6 +268,7 @@ def test_rows_without_a_key_that_differ_by_a_microsecond_are_two_in_every_time_z
     check(mirror, stream, ["public.seen", "public.local"])
 
 
+@pytest.mark.whole
 def test_an_update_that_a_row_filter_makes_an_insert_ends_the_run_with_the_unknown_value_flagged(
     stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -301,6 +305,7 @@ def test_an_update_that_a_row_filter_makes_an_insert_ends_the_run_with_the_unkno
     ]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("form", FORMATS)
 def test_deletes_may_become_soft_and_hard_again(
     stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str], form: Format
@@ -330,7 +335,7 @@ def test_deletes_may_become_soft_and_hard_again(
     run("soft", "TRUNCATE t, bag", "INSERT INTO t VALUES (3)", "INSERT INTO bag VALUES (1)")
 
 
-@pytest.mark.in_turns(2)
+@pytest.mark.whole
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_column_that_went_long_ago_and_one_that_a_person_has_added_block_no_later_column(
     stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str], form: Format
@@ -372,7 +377,7 @@ def test_a_column_that_went_long_ago_and_one_that_a_person_has_added_block_no_la
     run(added[0], 'ALTER TABLE t RENAME a TO "A"', added[1])
 
 
-@pytest.mark.in_turns(2)
+@pytest.mark.whole
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_table_that_another_one_replaces_leaves_the_lake_with_all_its_rows(
     stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str], form: Format

@@ -50,6 +50,7 @@ def test_a_registry_that_has_no_url_is_refused_with_the_hint(cdc: Cdc) -> None:
         Cdc(cdc.spark, "localhost:1", "p", registry="me:secret@registry:8081")
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("form", ["delta", "iceberg"])
 def test_tables_join_and_small_files_go_while_published_versions_stay(
     stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str], form: Format
@@ -83,7 +84,7 @@ def test_tables_join_and_small_files_go_while_published_versions_stay(
     assert {row["id"] for row in found["public.t1"].collect()} == {7, 8}
 
 
-@pytest.mark.in_turns(2)
+@pytest.mark.whole
 @pytest.mark.parametrize("form", ["delta", "iceberg"])
 def test_maintenance_by_others_takes_no_published_row_and_readers_elsewhere_are_not_behind(
     stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str], form: Format
@@ -118,6 +119,7 @@ def test_maintenance_by_others_takes_no_published_row_and_readers_elsewhere_are_
     assert [row["v"] for row in mirror.as_of()["public.t"].collect()] == [1, 1, 1]
 
 
+@pytest.mark.whole
 def test_a_mirrors_metrics_tell_its_lag(stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str]) -> None:
     from cdcd.spark.metrics import MirrorMetrics
 
@@ -140,6 +142,7 @@ def test_a_mirrors_metrics_tell_its_lag(stream: StreamFixture, cdc: Cdc, lake: C
     assert float(lines["cdcd_mirror_run_seconds_count"]) == 1
 
 
+@pytest.mark.whole
 def test_the_command_names_the_run_that_it_published_and_that_a_mirror_behind_is_compared_from(
     stream: StreamFixture,
     cdc: Cdc,

@@ -14,6 +14,7 @@ from support.rendering import content
 from support.stream import StreamFixture
 
 from cdcd.errors import GapError, RequestRejected
+from cdcd.source.table_selection import qualified_name
 
 if TYPE_CHECKING:
     from cdcd.spark import Cdc
@@ -31,7 +32,7 @@ def test_rows_at_any_lsn_equal_the_tables(stream: StreamFixture, cdc: Cdc) -> No
                 connection.execute("TRUNCATE documents")
                 connection.execute("ALTER TABLE orders ALTER customer TYPE bigint, ADD vip boolean")
             [(lsn,)] = connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchall()
-            names = {f"{schema}.{table}": stream.content(schema, table) for schema, table in workload.TABLES}
+            names = {qualified_name(schema, table): stream.content(schema, table) for schema, table in workload.TABLES}
             wanted[lsn] = names
         connection.execute("INSERT INTO ledger VALUES (1, 2, 'after the last moment', now())")
     daemon.wait_until_confirmed()
@@ -70,6 +71,7 @@ def test_cuts_are_the_slot_records(stream: StreamFixture, cdc: Cdc) -> None:
         cdc.changes("public.u")
 
 
+@pytest.mark.whole
 def test_rows_under_two_keys_are_refused_until_a_snapshot(stream: StreamFixture, cdc: Cdc) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, v text)", "INSERT INTO t VALUES (1, 'a'), (2, 'b')")
     daemon = stream.daemon(snapshot={"mode": "initial"}).start()
@@ -129,6 +131,7 @@ DEFAULTS = {
 LOST = {"date": "'infinity'", "numeric(5,1)": "'NaN'", "int[]": "'[0:1]={4,5}'"}
 
 
+@pytest.mark.whole
 def test_rows_older_than_a_column_hold_the_default_that_it_was_added_with(stream: StreamFixture, cdc: Cdc) -> None:
     stream.sql(
         "CREATE TYPE mood AS ENUM ('so so')",
@@ -170,6 +173,7 @@ def test_rows_older_than_a_column_hold_the_default_that_it_was_added_with(stream
     }
 
 
+@pytest.mark.whole
 def test_a_stream_gives_the_same_events_and_stops_at_an_unknown_schema(stream: StreamFixture, cdc: Cdc) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, v text)")
     daemon = stream.daemon().start()
@@ -188,6 +192,7 @@ def test_a_stream_gives_the_same_events_and_stops_at_an_unknown_schema(stream: S
         again.awaitTermination()
 
 
+@pytest.mark.whole
 def test_rows_without_a_key_are_found_again_after_a_column_was_dropped(stream: StreamFixture, cdc: Cdc) -> None:
     stream.sql("CREATE TABLE u (id int, v text, w int)", "ALTER TABLE u REPLICA IDENTITY FULL")
     daemon = stream.daemon().start()
@@ -198,6 +203,7 @@ def test_rows_without_a_key_are_found_again_after_a_column_was_dropped(stream: S
     assert content(cdc.as_of(None, "*.u")["public.u"], ["id", "v"]) == stream.content("public", "u")
 
 
+@pytest.mark.whole
 def test_rows_without_a_key_are_never_taken_for_one_row(
     stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str]
 ) -> None:

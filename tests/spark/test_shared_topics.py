@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 TABLES = ("tenant_1.orders", "tenant_2.orders")
 
 
+@pytest.mark.whole
 @pytest.mark.postgres_versions("newest")
 def test_tables_that_share_a_topic_are_read_and_mirrored_each_by_itself(
     stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str]

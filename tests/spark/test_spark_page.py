@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@pytest.mark.whole
 def test_the_program_on_the_page(
     spark: SparkSession,
     stream: StreamFixture,
