@@ -78,6 +78,21 @@ class RegistryIds:
             self._work_on(1)
         return future
 
+    def newest(self, subject: str) -> Future[tuple[int, str] | None]:
+        """The newest schema of a subject, as `RegistryRequests.newest`. The future may raise RegistryError."""
+        future: Future[tuple[int, str] | None] = Future()
+
+        def settle() -> None:
+            try:
+                future.set_result(self.requests.newest(subject))
+            except BaseException as error:  # noqa: BLE001 - handed to the thread that waits
+                future.set_exception(error)
+
+        with self._lock:
+            self._jobs.append(settle)
+            self._work_on(1)
+        return future
+
     @property
     def is_empty(self) -> bool:
         """No id is known yet."""

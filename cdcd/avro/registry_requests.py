@@ -59,6 +59,16 @@ class RegistryRequests:
                 return None
             raise
 
+    def newest(self, subject: str) -> tuple[int, str] | None:
+        """The id and the text of the newest schema of a subject, if it has one. Raises RegistryError."""
+        try:
+            found = self._answer(lambda: self._client.get_latest_version(subject))
+        except RegistryError as error:
+            if error.meaning is Meaning.MISSING:
+                return None
+            raise
+        return _id(found.schema_id), str(found.schema.schema_str)
+
     def register(self, subject: str, text: str) -> int:
         """Put a schema into a subject that may not have it. Returns its id. Raises RegistryError."""
         try:

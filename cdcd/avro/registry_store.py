@@ -5,44 +5,26 @@ After: `event_encoder` starts every record with 00 and the schema's id, in Confl
 Source: Confluent, "Schema Registry: Wire format".
 
 The registry is asked in other threads (`registry_ids`). The thread that needs an id waits for it here, and may do
-something else meanwhile. A failure that passes is waited for, as long as PATIENCE_S; then the stream starts again.
+something else meanwhile (`registry_patience`).
 Every schema is whole: it defines each type that it uses, so it refers to no schema of another subject. A type that two
 tables share may change in one table's subject before it does in the other's.
 """
 
 from __future__ import annotations
 
-import logging
 import shlex
 from collections.abc import Callable
-from concurrent.futures import Future, wait
-from typing import Any, Final, TypeAlias
+from functools import partial
 from urllib.parse import quote
 
 from cdcd.avro.registry_answers import Meaning, RegistryError
 from cdcd.avro.registry_ids import RegistryIds
+from cdcd.avro.registry_patience import RegistryPatience, Wait, blocking_wait
 from cdcd.avro.registry_subjects import SubjectNames
 from cdcd.avro.schema_store import SchemaStore
 from cdcd.clock import monotonic_s
-from cdcd.errors import CdcdError, KafkaUnavailable, RequestRejected, Unpublishable
+from cdcd.errors import CdcdError, RequestRejected, Unpublishable
 from cdcd.source.table_selection import qualified_name
-
-log = logging.getLogger(__name__)
-
-PATIENCE_S: Final = 20.0
-"""How long a failure is waited for before the stream starts again."""
-
-PAUSE_MIN_S: Final = 0.2
-PAUSE_MAX_S: Final = 5.0
-"""Between two requests for the same schema, unless the registry asks for more."""
-
-Wait: TypeAlias = "Callable[[Future[Any] | None, float], object]"
-"""Waits for a future, at most so many seconds; None: for as long as that."""
-
-
-def blocking_wait(future: Future[Any] | None, seconds: float) -> None:
-    """Do nothing else meanwhile."""
-    wait([future or Future()], seconds)
 
 
 class RegistryStore(SchemaStore):
@@ -58,8 +40,7 @@ class RegistryStore(SchemaStore):
         """`wait` may raise an error that ends the waiting for good. `clock` returns seconds and never goes back."""
         self._ids = ids
         self._subjects = subjects
-        self._wait = wait
-        self._clock = clock
+        self._patience = RegistryPatience(ids.requests, wait, clock)
 
     def expect(self, schema: str, name: str, subject: str, text: str) -> None:
         if self._ids.requests.silent_s() <= 0:
@@ -79,34 +60,7 @@ class RegistryStore(SchemaStore):
         """The schema's id, or None. Raises KafkaUnavailable if none comes in time, RegistryError if none will come."""
         if (known := self._ids.known(subject, text)) is not None:
             return known
-        requests, pause_s = self._ids.requests, PAUSE_MIN_S
-        until_s = self._clock() + PATIENCE_S
-        failure: KafkaUnavailable | None = None
-        while (left_s := until_s - self._clock()) > 0:
-            if (silent_s := requests.silent_s()) > 0:
-                self._wait(None, min(silent_s, left_s))
-                continue
-            future = self._ids.schema_id(subject, text)
-            self._wait(future, left_s)
-            if not future.done():
-                break
-            try:
-                return future.result()
-            except RegistryError as error:
-                if error.meaning is not Meaning.PASSING:
-                    raise
-                if failure is None:
-                    log.warning(
-                        "waiting for the schema registry at %s: %s [registry-unavailable]",
-                        requests.url,
-                        error.words,
-                        extra={"code": "registry-unavailable"},
-                    )
-                failure = requests.unavailable(error)
-            self._wait(None, min(pause_s, left_s))
-            pause_s = min(PAUSE_MAX_S, pause_s * 2)
-        silence = RegistryError(Meaning.PASSING, f"no answer came in {PATIENCE_S:.0f} s")
-        raise failure or requests.unavailable(silence)
+        return self._patience.answer(partial(self._ids.schema_id, subject, text))
 
     def _error(self, error: RegistryError, table: tuple[str, str], subject: str) -> CdcdError:
         url, name = self._ids.requests.url, qualified_name(*table)

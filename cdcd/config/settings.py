@@ -28,7 +28,7 @@ from pydantic import (
 
 from cdcd.config.layers import SettingNames
 from cdcd.debezium.added_fields import names_of
-from cdcd.outbox.outbox_rules import AGGREGATE, OutboxRules
+from cdcd.outbox.outbox_rules import AGGREGATE, TOPIC, OutboxRules
 from cdcd.sink.acls import Places
 from cdcd.sink.kafka.client_config import Property, with_token_function
 from cdcd.sink.kafka.token_function import MSK_IAM, TokenFunction
@@ -669,6 +669,12 @@ class RowSettings(Section):
         return self
 
 
+def _payload_subject(subject: str | None) -> str | None:
+    if subject is not None and TOPIC not in subject:
+        raise ValueError(f"must have {TOPIC}, so that each topic has a subject")
+    return subject
+
+
 class OutboxSettings(Section):
     """The outbox: rows that applications write as events, each for a topic that it names. The same in every format."""
 
@@ -704,6 +710,13 @@ class OutboxSettings(Section):
         min_length=1,
         description="The column of the value: of bytea the bytes, of other types the text. NULL is a record without a "
         "value.",
+    )
+    payload_subject: Annotated[str | None, AfterValidator(_payload_subject)] = Field(
+        None,
+        examples=["{topic}-value"],
+        description="Payloads that are JSON become Avro, by the newest schema of this subject in avro.registry_url, "
+        "with its id in front. {topic} is the topic of the event. A payload that the schema does not fit goes to the "
+        "table's own topic. The bytes of a bytea go as they are.",
     )
     headers: tuple[str, ...] = Field(
         (), examples=[["tenant", "trace"]], description="Columns that become headers of the same name, as text."
@@ -977,6 +990,8 @@ class Settings(BaseModel):
     def _gets_outbox_messages(self) -> Self:
         if self.outbox.message_prefix is not None and not self.source.messages:
             raise ValueError("outbox.message_prefix is set, and source.messages is false: no logical message comes")
+        if self.outbox.payload_subject is not None and self.avro.registry_url is None:
+            raise ValueError("outbox.payload_subject is set, and avro.registry_url is not: no registry has the schemas")
         return self
 
     def column_rules(self) -> ColumnRules:

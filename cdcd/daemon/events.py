@@ -1,4 +1,4 @@
-"""Makes the format of a stream's events, as the settings say, and what gathers its records.
+"""Makes the format of a stream's events, as the settings say.
 
 Before: `wiring` knows the session, the settings and what Kafka has.
 After: the format's encoders write events.
@@ -17,9 +17,9 @@ from cdcd.config.format_choice import debezium_modes
 from cdcd.config.settings import Settings
 from cdcd.debezium.debezium_format import DebeziumFormat
 from cdcd.json_events.json_format import JsonFormat
+from cdcd.outbox.avro_payloads import AvroPayloads
 from cdcd.outbox.outbox_format import OutboxFormat
 from cdcd.progress.records import SlotRecord
-from cdcd.sink.batches import BatchBuilder
 from cdcd.source.session import Session
 from cdcd.transaction.event_format import EventFormat
 from cdcd.transaction.headed_events import HeadedFormat
@@ -60,16 +60,20 @@ def make_format(
 
 
 def surround(
-    events: EventFormat, settings: Settings, encoding: str, to_text: Callable[[bytes], str] | None
+    events: EventFormat,
+    settings: Settings,
+    encoding: str,
+    to_text: Callable[[bytes], str] | None,
+    payloads: AvroPayloads | None = None,
 ) -> EventFormat:
     """Put the outbox and the headers that the settings ask for around a format.
 
-    `encoding`: the database's, by PostgreSQL's name. `to_text`: that of TypeOptions.
+    `encoding`: the database's, by PostgreSQL's name. `to_text`: that of TypeOptions. `payloads`: as OutboxConsumer.
     """
     sink = settings.sink
     if settings.outbox.is_on:
         options = TypeOptions.of_database("string", encoding, to_text=to_text)
-        events = OutboxFormat(events, settings.outbox.rules, options)
+        events = OutboxFormat(events, settings.outbox.rules, options, payloads)
     if sink.headers:
         content_type = "application/avro" if sink.encoding == "avro" else "application/json"
         if settings.outbox.is_on:
@@ -83,14 +87,3 @@ def shown_format(settings: Settings, session: Session) -> EventFormat:
     own = partial(AvroFormat, settings.avro.numeric, session.encoding, None, None, frozenset())
     events = make_format(settings, session, None, None, own, SchemaStores())
     return surround(events, settings, session.encoding, None)
-
-
-def batch_builder(settings: Settings) -> Callable[[], BatchBuilder]:
-    """Makes what gathers the records of a stream, or those of its snapshots."""
-    names = settings.topic_names()
-    if settings.sink.format == "cdcd":
-        return partial(BatchBuilder, settings.sink.tombstones, shared_topic=names.shared_topic)
-    tombstones = settings.debezium.tombstones
-    if settings.sink.format == "row":
-        tombstones = settings.row.delete_tombstone_handling_mode == "rewrite-with-tombstone"
-    return partial(BatchBuilder, tombstones, truncate_key=None, shared_topic=names.shared_topic)

@@ -11,11 +11,14 @@ from collections.abc import Callable
 from threading import Thread
 
 from cdcd.avro.registry_ids import RegistryIds
+from cdcd.avro.registry_newest import NewestSchemas
+from cdcd.avro.registry_patience import RegistryPatience, Wait
 from cdcd.avro.registry_requests import RegistryRequests
 from cdcd.avro.registry_store import RegistryStore
 from cdcd.avro.registry_subjects import SubjectNames
 from cdcd.config.settings import Settings
 from cdcd.errors import CdcdError
+from cdcd.outbox.avro_payloads import AvroPayloads
 from cdcd.reading.format_schemas import schema_describer
 from cdcd.reading.schema_finder import SchemaFinder
 from cdcd.reading.table_schemas import published_texts
@@ -66,6 +69,15 @@ def look_up_published(settings: Settings, ids: RegistryIds) -> None:
 def subject_names(settings: Settings) -> SubjectNames:
     """The names of the subjects."""
     return SubjectNames(settings.avro.subject_strategy, settings.topic_names().on_broker)
+
+
+def avro_payloads(settings: Settings, ids: RegistryIds, wait: Wait, clock: Callable[[], float]) -> AvroPayloads | None:
+    """Encodes payloads of the outbox; None: they go as they are. `wait` and `clock`: those of RegistryPatience."""
+    subject, names = settings.outbox.payload_subject, settings.topic_names()
+    if subject is None:
+        return None
+    schemas = NewestSchemas(ids, RegistryPatience(ids.requests, wait, clock))
+    return AvroPayloads(subject, lambda topic: names.on_broker("", topic), schemas)
 
 
 def registry_headers(settings: Settings, names: TopicNames, ids: RegistryIds | None) -> RegistryHeaders | None:

@@ -17,7 +17,7 @@ from cdcd.avro.registry_store import RegistryStore
 from cdcd.avro.schema_store import SchemaStores
 from cdcd.config.settings import Settings
 from cdcd.daemon.clients import Clients
-from cdcd.daemon.events import batch_builder, make_format, surround
+from cdcd.daemon.events import make_format, surround
 from cdcd.daemon.gap_repairs import GapRepairs
 from cdcd.daemon.kafka_session import KafkaSession
 from cdcd.daemon.publication_setup import PublicationSetup
@@ -25,10 +25,11 @@ from cdcd.daemon.recopies import Recopies, Table
 from cdcd.daemon.registry_wait import RegistryWait
 from cdcd.daemon.repair_requests import RepairRequests
 from cdcd.daemon.request_intake import RequestIntake
-from cdcd.daemon.schema_registry import subject_names
+from cdcd.daemon.schema_registry import avro_payloads, subject_names
 from cdcd.daemon.snapshot_coordinator import SnapshotCoordinator
 from cdcd.daemon.snapshot_requests import SnapshotRequests
 from cdcd.daemon.snapshot_rows import SnapshotLimits
+from cdcd.daemon.stream_batches import batch_builder
 from cdcd.daemon.table_comparison import TableComparison
 from cdcd.daemon.topic_watch import TopicWatch
 from cdcd.pgoutput.decoder import Decoder
@@ -122,9 +123,10 @@ def assemble(
     batches = make_batches()
     parked, ids = frozenset(kafka.publisher.parked), clients.registry()
     registry_wait = RegistryWait(wake, stopping, clients.monotonic_s)
-    registry = None
+    registry, payloads = None, None
     if ids is not None:
         registry = RegistryStore(ids, subject_names(settings), registry_wait, clients.monotonic_s)
+        payloads = avro_payloads(settings, ids, registry_wait, clients.monotonic_s)
     encoding, to_text, to_name, stored = server.stream.encoding, None, None, None
     own = partial(AvroFormat, settings.avro.numeric, encoding, on_schema, registry, parked)
     if clients.text_as_stored:
@@ -134,7 +136,7 @@ def assemble(
     clients.column_rules.take_stored_text(stored)
     stores = SchemaStores(on_schema, registry, parked)
     plain = make_format(settings, server.session, last, to_text, own, stores)
-    events = surround(plain, settings, server.session.encoding, to_text)
+    events = surround(plain, settings, server.session.encoding, to_text, payloads)
     encoder = events.stream_encoder(batches)
     snapshot_batches = make_batches()
     sizes, snapshot_rules = clients.sizes, settings.snapshot_rules()

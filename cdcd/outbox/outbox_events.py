@@ -5,7 +5,8 @@ After: a RecordConsumer (`sink.batches`) takes the records. All other changes go
 
 An insert is an event. An update, a delete and a truncate of the outbox are none, and neither are rows of a snapshot: an
 application that deletes its events after it has written them publishes each of them once. What lacks the type of its
-aggregate, or its aggregate's id, goes to the topic of its table, or to that of the messages: nothing is lost.
+aggregate, or its aggregate's id, goes to the topic of its table, or to that of the messages: nothing is lost. So does
+what no registered schema fits, if payloads are to be Avro.
 
 A topic is known here as a table of the schema "", which no table has, as the topic of the logical messages is.
 """
@@ -22,6 +23,7 @@ from cdcd.avro.codecs.lookup import TypeOptions, codecs_for
 from cdcd.avro.codecs.text_encoding import escaped
 from cdcd.avro.envelope_writer import AvroEnvelope
 from cdcd.avro.key_encoder import KeyField, first_field, text_of
+from cdcd.outbox.avro_payloads import AvroPayloads
 from cdcd.outbox.message_content import fields_of
 from cdcd.outbox.outbox_rules import OutboxRules
 from cdcd.pgoutput.messages import INSERT, NEW
@@ -41,10 +43,16 @@ class OutboxConsumer(ChangeForwarder):
     """Takes the changes of the outbox, and hands all others on."""
 
     def __init__(
-        self, consumer: ChangeConsumer, records: RecordConsumer, rules: OutboxRules, options: TypeOptions
+        self,
+        consumer: ChangeConsumer,
+        records: RecordConsumer,
+        rules: OutboxRules,
+        options: TypeOptions,
+        payloads: AvroPayloads | None = None,
     ) -> None:
+        """`payloads`: encodes JSON; None: payloads go as they are."""
         super().__init__(consumer)
-        self._events = OutboxEvents(records, rules)
+        self._events = OutboxEvents(records, rules, payloads)
         self._rules = rules
         self._options = options
 
@@ -82,8 +90,7 @@ class OutboxConsumer(ChangeForwarder):
             text = found.get(name)
             if text is not None:
                 headers.append((name, text.encode()))
-        self._events.add(aggregate, key.encode(), None if payload is None else payload.encode(), headers)
-        return True
+        return self._events.add(aggregate, key.encode(), None if payload is None else payload.encode(), headers)
 
 
 @final
@@ -132,9 +139,9 @@ class OutboxRows(RelationChanges):
             value = self._value(frame, new, field)
             if value is not None:
                 headers.append((name, value))
-        self._events.add(
-            aggregate.decode("utf-8", "backslashreplace"), key, self._value(frame, new, self._payload), headers
-        )
+        payload, is_json = self._value(frame, new, self._payload), not self._is_bytea[self._payload.index]
+        if not self._events.add(aggregate.decode("utf-8", "backslashreplace"), key, payload, headers, is_json):
+            self._changes.insert(frame, at, lsn)
 
     def update(self, frame: bytes, at: i64, lsn: i64) -> None:
         """Publish nothing."""
@@ -169,17 +176,29 @@ class OutboxRows(RelationChanges):
 class OutboxEvents:
     """Gives events to the consumer of records."""
 
-    def __init__(self, records: RecordConsumer, rules: OutboxRules) -> None:
+    def __init__(self, records: RecordConsumer, rules: OutboxRules, payloads: AvroPayloads | None) -> None:
         self._records = records
         self._rules = rules
+        self._payloads = payloads
 
-    def add(self, aggregate_type: str, key: bytes, payload: bytes | None, headers: Headers) -> None:
-        """Publish one event; `payload` None: a record without a value."""
+    def add(
+        self, aggregate_type: str, key: bytes, payload: bytes | None, headers: Headers, is_json: bool = True
+    ) -> bool:
+        """Publish one event; False if it is none, because no schema fits its payload, which should be JSON.
+
+        `payload` None: a record without a value.
+        """
         records = self._records
-        table = records.open_table("", self._rules.topic(aggregate_type))
+        topic = self._rules.topic(aggregate_type)
+        if self._payloads is not None and payload is not None and is_json:
+            payload = self._payloads.encode(topic, payload)
+            if payload is None:
+                return False
+        table = records.open_table("", topic)
         if payload is None:
             records.add_without_value(table, _CREATE, key)
         else:
             records.add(table, _CREATE, key, payload)
         if headers:
             records.add_headers(table, headers, sum([len(name) + len(value) for name, value in headers]))
+        return True

@@ -16,6 +16,9 @@ from cdcd.source.table_selection import TablePattern
 AGGREGATE: Final = "{aggregate}"
 """What stands for the type of the aggregate in the template of topics."""
 
+TOPIC: Final = "{topic}"
+"""What stands for the event's topic in the template of subjects."""
+
 _SIZE_MAX: Final = 249
 """Kafka's limit on a topic name, in characters."""
 _DIGEST_SIZE: Final = 32

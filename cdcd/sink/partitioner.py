@@ -1,6 +1,6 @@
 """Which partition a record goes to: the partition that Kafka's Java clients would pick for its key.
 
-The settings may say another one, see `transaction.partition_rule`: then the record brings a hash of its own.
+The settings may say another one, see `column_rules.PartitionChoice`: then the record brings a hash of its own.
 
 Before: `batches` gathers the records of a table in commit order.
 After: `publisher` hands each partition's list to the producer, one call per topic and partition.

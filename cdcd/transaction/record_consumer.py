@@ -85,7 +85,7 @@ class RecordConsumer:
     def set_hash(self, table: i64, key_hash: i64) -> None:
         """Give the last event of the table, which has a key, the hash that decides its partition. So for its tombstone.
 
-        `key_hash`: 0 to 2**32 - 1, see `partition_rule`.
+        `key_hash`: 0 to 2**32 - 1, see `column_rules.PartitionChoice`.
         """
         raise NotImplementedError
 

@@ -10,12 +10,14 @@ from collections import defaultdict
 from typing import Any
 
 import psycopg
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from servers.registry import SchemaRegistry
 from support import topics
 from support.daemon import cdcd
 from support.pages import blocks
 from support.stream import StreamFixture
 
-TABLE, SETTINGS, EVENT, MESSAGE = (block.text for block in blocks("outbox"))
+TABLE, SETTINGS, EVENT, AVRO, MESSAGE = (block.text for block in blocks("outbox"))
 OUTBOX = tomllib.loads(SETTINGS)["outbox"]
 INSERT = "INSERT INTO outbox (aggregatetype, aggregateid, type, payload, tenant) VALUES (%s, %s, 'Counted', %s, 7)"
 
@@ -101,3 +103,30 @@ def test_the_page_and_what_knows_the_outbox(stream: StreamFixture) -> None:
         assert "[outbox-unfit]" in cdcd(daemon, "check", code=1)
         assert daemon.stop() == 0
     assert "Early" not in str(topics.Topics(stream.broker, stream.prefix).names())
+
+
+def test_payloads_are_avro_by_the_schema_that_the_application_has_registered(
+    stream: StreamFixture, schema_registry: SchemaRegistry
+) -> None:
+    schema = {"type": "record", "name": "Order", "fields": [{"name": "total", "type": "string"}]}
+    topic = f"{stream.prefix}.outbox.Order"
+    with SchemaRegistryClient({"url": schema_registry.url}) as client:
+        number = client.register_schema(f"{topic}-value", Schema(json.dumps(schema), "AVRO"))
+    stream.sql(TABLE)
+    outbox = OUTBOX | tomllib.loads(AVRO)["outbox"]
+    daemon = stream.daemon(outbox=outbox, avro={"registry_url": schema_registry.url}).start()
+    daemon.wait_until_streaming()
+    rows = [("Order", "1", '{"total": "9"}'), ("Order", "1", '{"total": 9}'), ("Other", "2", "{}")]
+    with psycopg.connect(stream.dsn, autocommit=True) as connection:
+        for row in rows:
+            connection.execute(INSERT, row)
+        connection.execute(MESSAGE)  # its payload is no Order
+    daemon.wait_until_confirmed()
+    [record] = records(stream, "Order")
+    assert record.value() == b"\0" + number.to_bytes(4, "big") + b"\x029"
+    assert record.key() == b"1"
+    read = topics.Topics(stream.broker, stream.prefix).raw
+    assert [len(list(read(f"{stream.prefix}.{name}"))) for name in ("messages", "public.outbox")] == [1, 2]
+    assert "does not fit the newest schema of its subject" in daemon.log.read_text()
+    assert '"total": "9"' in cdcd(daemon, "tail", topic, "--json", "--from-beginning", "--no-follow")
+    assert daemon.stop() == 0

@@ -537,7 +537,7 @@ _MUTATIONS = (
     # avro
     Mutation(
         "take a registry that is away for one that refuses",
-        "cdcd.avro.registry_store",
+        "cdcd.avro.registry_patience",
         """
         -                if error.meaning is not Meaning.PASSING:
         +                if error.meaning is not Meaning.REFUSED:

@@ -191,6 +191,9 @@ BLOCKS: dict[str, dict[str, Executes]] = {
         "[outbox]": _OUTBOX,
         "INSERT INTO outbox": _OUTBOX,
         "SELECT pg_logical_emit_message": _OUTBOX,
+        "[avro]": (
+            "acceptance/test_outbox.py::test_payloads_are_avro_by_the_schema_that_the_application_has_registered"
+        ),
     },
     "registry": {
         "[avro]  # a registry without TLS": _REGISTRY,

@@ -77,7 +77,9 @@ class Registry(JsonServer):
 
     def version(self, subject: str, version: str) -> Answer:
         """Return a subject's schema; `version` is "latest" or a number from 1 on."""
-        versions = self.subjects[subject]
+        versions = self.subjects.get(subject)
+        if versions is None:
+            return 404, {"error_code": 40401, "message": f"Subject '{subject}' not found."}
         at = len(versions) if version == "latest" else int(version)
         number = versions[at - 1]
         return 200, {"subject": subject, "version": at, "id": number + 1, "schema": self.schemas[number]}
