@@ -6,6 +6,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from datetime import date
 from decimal import Decimal
@@ -23,6 +24,7 @@ from cdcd.progress.records import SnapshotState, TableRecord
 from cdcd.sink.topics import TopicNames
 from cdcd.spark.arguments import TableList
 from cdcd.spark.mirror.batch_schemas import batch_schemas
+from cdcd.spark.mirror.batches import Work
 from cdcd.spark.mirror.merge_sql import MergeSource, merge
 from cdcd.spark.mirror.mirror import Mirror
 from cdcd.spark.mirror.planner import Lag, MirrorPlace, Planner
@@ -41,18 +43,8 @@ TOPIC = "p.public.t"
 
 
 class Rows(list[Any]):
-    def where(self, condition: str) -> Rows:
-        wanted = {name: [value] for name, value in re.findall(r"(\w+) = '([^']*)'", condition)}
-        wanted |= {
-            name: re.findall(r"'([^']*)'", values) for name, values in re.findall(r"(\w+) IN \((.*?)\)", condition)
-        }
-        return Rows(row for row in self if all(row[name] in values for name, values in wanted.items()))
-
-    def first(self) -> Any:
-        return self[0] if self else None
-
-    def count(self) -> int:  # type: ignore[override]
-        return len(self)
+    def collect(self) -> Rows:
+        return self
 
 
 class Spark:
@@ -85,6 +77,13 @@ class Spark:
         elif found := re.match(r"DESCRIBE HISTORY (\S+) LIMIT (\d+)", statement):
             return Rows(self.history[found[1]][: int(found[2])])
         return Rows()
+
+
+class WorldDelta(Delta):
+    """Tables without a JVM."""
+
+    def version(self, table: str) -> int:
+        return len(self.spark.history[table]) - 1
 
 
 class MemoryRunLog(RunLog):
@@ -136,7 +135,7 @@ class World:
     ) -> Mirror:
         """A mirror that knows nothing, as in a new process."""
         cuts: Any = WorldCuts(self)
-        target = Delta(self.spark, {})
+        target = WorldDelta(self.spark, {})
         place = MirrorPlace("mirror", "lake.shop", TableList.of(patterns))
         quarantine = Quarantine(table_errors, say, clock)
         planner = Planner(cuts, TopicNames("p"), place, 1_000, say, quarantine)
@@ -183,6 +182,9 @@ class WorldMerger(TableMerger):
         world.merges.append((plan, before))
         world.spark.commit(plan.target, "MERGE")
         return MergedTable(replace(plan, key=["id"], version=len(world.spark.history[plan.target]) - 1), 1)
+
+    def reading_together(self, work: Sequence[Work]) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def check_begins_anew(self, plan: MirroredTable, before: MirroredTable) -> None:
         if not self._world.begins_anew:
@@ -349,13 +351,6 @@ class History:
     def sql(self, statement: str) -> History:
         if "refs" in statement:
             return History((self.rows[-1]["snapshot_id"],), names=[0])  # type: ignore[list-item]
-        return self
-
-    def where(self, condition: str) -> History:
-        least = int(condition.removeprefix("version > "))
-        return History(*((r["version"], r["operation"]) for r in self.rows if r["version"] > least), names=DELTA)  # type: ignore[operator]
-
-    def select(self, *_: str) -> History:
         return self
 
     def collect(self) -> list[dict[str, object]]:
@@ -700,3 +695,29 @@ def test_a_table_that_a_setting_has_moved_is_read_where_the_records_say_or_refus
         with pytest.raises(RequestRejected, match=r"has had two topics, p\.old and p\.new"):
             ask()
     assert both.matching(("other.*",)) == {}
+
+
+def test_a_table_of_runs_that_was_put_back_is_read_from_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = dict.fromkeys((3, 4, 5), PUBLISHED)
+    log = RunLog(Delta(SimpleNamespace(), {}), "lake.shop", "mirror")
+
+    def newest(condition: str) -> list[Row]:
+        least = int(condition.removeprefix("run >= ")) if condition != "true" else 0
+        found = [
+            Run("mirror", run, rows[run], "s", 9, 9, 0, 9, ()) for run in sorted(rows, reverse=True) if run >= least
+        ]
+        return [Row(**asdict(run) | {"commit_ts": None}) for run in found[:2]]
+
+    monkeypatch.setattr(log, "_newest", newest)
+
+    def last() -> list[int | None]:
+        return [None if run is None else run.run for run in log.last()]
+
+    assert last() == [5, None]
+    rows[6] = PLANNED
+    assert last() == [5, 6]
+    del rows[4], rows[6]
+    rows[5] = PLANNED  # published 3, and another process has planned since
+    assert last() == [3, 5]
+    del rows[5]
+    assert last() == [3, None]

@@ -1,6 +1,6 @@
 """Lake tables that follow the topics.
 
 `wiring` makes a mirror of its options. `mirror` runs it: `planner` chooses the next cut, `run_log` keeps the plans,
-`table_merge` makes rows of each table's events, `table_write` appends them (`new_rows`) or merges them (`merge_sql`),
-`schema_evolution` alters tables, `targets` has the table formats.
+`batches` reads the events, `table_merge` makes rows of each table's, `table_write` appends them (`new_rows`) or merges
+them (`merge_sql`), `schema_evolution` alters tables, `targets` has the table formats.
 """

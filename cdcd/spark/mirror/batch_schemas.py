@@ -10,10 +10,9 @@ from collections.abc import Callable, Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from cdcd.avro.single_object import MARKER
 from cdcd.errors import RequestRejected
 from cdcd.spark.mirror.run_log import MirroredTable
-from cdcd.spark.reading.decoding import WriterOrder, common_columns, decode, header, in_order
+from cdcd.spark.reading.decoding import WriterOrder, common_columns, decode, in_order
 from cdcd.spark.reading.topics import last_key_headers
 from cdcd.spark.reading.writer_schemas import Writer, Writers
 
@@ -63,13 +62,3 @@ def writers_after_truncate(raw: DataFrame, writers: Sequence[Writer], topic: str
     events = decode(raw, writers, common_columns(writers), topic).where("op = 't'")
     [row] = events.agg(f.max(f.struct("source.commit_lsn", "source.seq")).alias("last")).collect()
     return None if row["last"] is None else in_order(raw, writers, topic, after=tuple(row["last"]))
-
-
-def headers(raw: DataFrame) -> tuple[list[bytes], list[bytes]]:
-    """The headers of all values, and those of all keys."""
-    # The key of a truncate on a compacted topic names no schema.
-    names_schema = [f.startswith("kafka.key", f.lit(start)) for start in (MARKER, b"\x00")]
-    key = f.when(names_schema[0] | names_schema[1], header("kafka.key"))
-    rows = raw.select(header().alias("value"), key.alias("key")).distinct().collect()
-    values = sorted({bytes(row["value"]) for row in rows})
-    return values, sorted({bytes(row["key"]) for row in rows if row["key"] is not None})

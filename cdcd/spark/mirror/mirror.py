@@ -268,10 +268,14 @@ class Mirror:
         below = {lsn: self._planner.cuts.below(lsn) for lsn in loads}
         tag = Tag(self._name, planned.token)
 
-        def one(table: MirroredTable) -> MergedTable:
+        def with_start(table: MirroredTable) -> tuple[MirroredTable, MirroredTable | None]:
             before = known.get(table.topic)
             if _starts_from_load(table, before):  # an earlier process has loaded it
                 before = replace(table, offsets=ends_below(below[table.loaded_lsn], table.topic))
+            return table, before
+
+        def one(work: tuple[MirroredTable, MirroredTable | None]) -> MergedTable:
+            table, before = work
             if table.topic in self._replacing:
                 return MergedTable(before or replace(table, offsets=[], version=None), 0)
             if table.topic not in touched or table.error is not None:
@@ -300,8 +304,14 @@ class Mirror:
             self._step(f"merged {table.target}")
             return merged
 
-        with self._target.tagging(tag), ThreadPoolExecutor(self._parallel) as pool:
-            return list(pool.map(one, planned.tables))
+        work = [with_start(table) for table in planned.tables]
+        wanted = [(t, before) for t, before in work if t.topic in touched - self._replacing and t.error is None]
+        with (
+            self._target.tagging(tag),
+            self._merger.reading_together(wanted),
+            ThreadPoolExecutor(self._parallel) as pool,
+        ):
+            return list(pool.map(one, work))
 
     def _is_merged(self, target: str, tag: Tag) -> bool:
         return self._target.exists(target) and self._target.tagged(target, tag)
@@ -316,7 +326,11 @@ class Mirror:
                     "Drop it, or load it again with `cdcd spark snapshot`",
                     code="mirror-load-again",
                 )
-        elif exists and self._target.replaced(target, self._name, before.version):
+        elif (
+            exists
+            and self._target.version(target) != before.version
+            and self._target.replaced(target, self._name, before.version)
+        ):
             raise RequestRejected(
                 f"{target} was overwritten by a load that has not been published",
                 "Wait for the end of that load. If it no longer runs, repeat it: cdcd spark snapshot",

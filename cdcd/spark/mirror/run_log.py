@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import uuid4
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as f
 
 from cdcd.errors import Fenced
@@ -103,6 +103,8 @@ class RunLog:
         self._catalog = catalog
         self.table = f"{catalog}.{RUNS_TABLE}"
         self._mirror = mirror
+        self._known = 0
+        """The newest published run that this process has seen."""
 
     def create(self) -> None:
         """Make the schema and the table, unless they exist."""
@@ -117,11 +119,18 @@ class RunLog:
 
     def last(self) -> tuple[Run | None, Run | None]:
         """The last published run, and the run planned after it; None where there is none."""
-        rows = self._own().orderBy("run", ascending=False).limit(2).collect()
+        # Most runs lie in a file of their own. Files of before the last known run are skipped by their statistics.
+        rows = self._newest(f"run >= {self._known}")
+        if all(row["state"] != PUBLISHED for row in rows):  # a person has put the table back to an earlier state
+            rows = self._newest("true")
         runs = [parse_run(row) for row in rows]
         planned = runs[0] if runs and runs[0].state == PLANNED else None
         published = next((run for run in runs if run.state == PUBLISHED), None)
+        self._known = 0 if published is None else published.run
         return published, planned
+
+    def _newest(self, condition: str) -> list[Row]:
+        return list(self._own().where(condition).orderBy("run", ascending=False).limit(2).collect())
 
     def published(self, at_most: str) -> Run | None:
         """The newest published run whose row meets this condition in SQL."""

@@ -8,8 +8,8 @@ reads these from the version that the last run published. So a second attempt gi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,14 +18,14 @@ from pyspark.sql import functions as f
 from pyspark.storagelevel import StorageLevel
 
 from cdcd.errors import GapError, RequestRejected
-from cdcd.progress.records import kafka_topic
-from cdcd.spark.mirror.batch_schemas import batch_schemas, headers, last_headers, writers_after_truncate
+from cdcd.spark.mirror.batch_schemas import batch_schemas, last_headers, writers_after_truncate
+from cdcd.spark.mirror.batches import Batch, Batches, Work
 from cdcd.spark.mirror.merge_sql import DELETED, INSERTED, Deletes, MergeSource
 from cdcd.spark.mirror.run_log import MirroredTable
 from cdcd.spark.mirror.schema_evolution import OWN_COLUMNS, Evolution, Succession, TargetSchema
 from cdcd.spark.mirror.table_write import Attempt, TableWriter
 from cdcd.spark.mirror.targets.target import Target
-from cdcd.spark.reading.decoding import decode, in_order, of_table
+from cdcd.spark.reading.decoding import decode, in_order
 from cdcd.spark.reading.kafka import KafkaReader
 from cdcd.spark.reading.missing_values import MissingValue, missing_values
 from cdcd.spark.reading.writer_schemas import Writer, Writers
@@ -65,6 +65,7 @@ class TableMerger:
     def __init__(self, kafka: KafkaReader, writers: Writers, target: Target, deletes: Deletes, *, follow: bool) -> None:
         """`follow`: cast to the target's type where it cannot be widened, see `schema_evolution`."""
         self._kafka = kafka
+        self._batches = Batches(kafka, writers)
         self._writers = writers
         self._target = target
         self._schema = TargetSchema(target, deletes, follow=follow)
@@ -72,18 +73,21 @@ class TableMerger:
 
     def merge(self, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt) -> MergedTable:
         """Bring a table from `before`, its last published state (None: never published), to the plan's offsets."""
-        with self._read(plan, before) as raw:
-            return self._merge(raw, plan, before, attempt)
+        with self._kafka.errors(f"reading {plan.topic}"), self._batches.read(plan, before) as batch:
+            return self._merge(batch, plan, before, attempt)
+
+    def reading_together(self, work: Sequence[Work]) -> AbstractContextManager[None]:
+        """Inside the `with` block `merge` has read the small batches of these tables, in one Spark job."""
+        return self._batches.together(work)
 
     def check_begins_anew(self, plan: MirroredTable, before: MirroredTable) -> None:
         """Raise RequestRejected unless the plan has a truncate event, as the daemon's new snapshot begins with one.
 
         The table was dropped in the lake: only then do its events make all of its rows again.
         """
-        with self._read(plan, before) as raw:
-            values, _ = headers(raw)
-            writers = self._writers.find(values, plan.schema, plan.name, plan.topic, "value")
-            if not writers or last_headers(raw, writers, plan.topic) is None:
+        with self._kafka.errors(f"reading {plan.topic}"), self._batches.read(plan, before) as batch:
+            writers = self._writers.find(batch.values, plan.schema, plan.name, plan.topic, "value")
+            if not writers or last_headers(batch.raw, writers, plan.topic) is None:
                 raise RequestRejected(
                     f"{plan.target} was dropped",
                     "Load it again with `cdcd spark snapshot`, or let the daemon copy it: cdcd snapshot",
@@ -100,29 +104,11 @@ class TableMerger:
     def _last_columns(self, plan: MirroredTable, before: MirroredTable | None) -> list[str] | None:
         """The columns of the plan's last events; None if retention has deleted them."""
         try:
-            with self._read(plan, before) as raw:
-                values, _ = headers(raw)
-                found = self._writers.find(values, plan.schema, plan.name, plan.topic, "value")
-                return in_order(raw, found, plan.topic).names if found else plan.columns
+            with self._kafka.errors(f"reading {plan.topic}"), self._batches.read(plan, before) as batch:
+                found = self._writers.find(batch.values, plan.schema, plan.name, plan.topic, "value")
+                return in_order(batch.raw, found, plan.topic).names if found else plan.columns
         except GapError:
             return None
-
-    @contextmanager
-    def _read(self, plan: MirroredTable, before: MirroredTable | None) -> Iterator[DataFrame]:
-        """The records of a plan: their bytes."""
-        known = () if before is None else before.offsets
-        starts = [*known, *(0 for _ in range(len(plan.offsets) - len(known)))]
-        with self._kafka.errors(f"reading {plan.topic}"):
-            records = self._kafka.ranges({kafka_topic(plan.topic): (starts, plan.offsets)})
-            if kafka_topic(plan.topic) != plan.topic:
-                self._writers.of(plan.schema, plan.name, plan.topic, "value")
-                records = of_table(records, self._writers.of_others(plan.schema, plan.name))
-            kept = f.struct("partition", "offset", "timestamp", "key").alias("kafka")
-            raw = records.where("value IS NOT NULL").select(kept, "value").persist(StorageLevel.MEMORY_AND_DISK)
-            try:
-                yield raw
-            finally:
-                raw.unpersist()
 
     def load(self, table: str, rows: DataFrame, writer: Writer, key: Sequence[str]) -> int | None:
         """Overwrite the target with these rows; returns its version."""
@@ -135,12 +121,10 @@ class TableMerger:
         self._writer.completed(table, rows).writeTo(table).overwrite(f.lit(True))
         return self._target.version(table)
 
-    def _merge(
-        self, raw: DataFrame, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt
-    ) -> MergedTable:
-        values, keys = headers(raw)
+    def _merge(self, batch: Batch, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt) -> MergedTable:
+        raw = batch.raw
         writers, key = batch_schemas(
-            self._writers, values, keys, plan, before, lambda found: last_headers(raw, found, plan.topic)
+            self._writers, batch.values, batch.keys, plan, before, lambda found: last_headers(raw, found, plan.topic)
         )
         if not writers:
             return MergedTable(replace(plan, key=key, version=None if before is None else before.version), 0)

@@ -30,6 +30,10 @@ Ranges: TypeAlias = "Mapping[str, tuple[Sequence[int], Sequence[int]]]"
 EARLIEST: Final = -2
 """Spark's own number for the first offset that the broker still has."""
 
+_TASK_OFFSETS_MIN: Final = 50_000
+"""Offsets that are worth a task of their own."""
+_TASKS_PER_CORE: Final = 4
+"""Ranges differ in their bytes: with more tasks than cores none of the cores waits long."""
 _OLDER_SOURCES: Final = "spark.sql.sources.useV1SourceList"
 
 
@@ -50,12 +54,24 @@ class KafkaReader:
             "kafka.isolation.level": "read_committed",
         }
 
+    @property
+    def parallelism(self) -> int:
+        """Spark tasks that run at the same time."""
+        return int(self._spark.sparkContext.defaultParallelism)
+
     def ranges(self, ranges: Ranges) -> DataFrame:
-        """The records of these ranges: topic, partition, offset, timestamp, key, value."""
+        """The records of these ranges: topic, partition, offset, timestamp, key, value.
+
+        A long range is read by several tasks.
+        """
         starts = {topic: dict(enumerate(start)) for topic, (start, _) in ranges.items()}
         ends = {topic: dict(enumerate(end)) for topic, (_, end) in ranges.items()}
         assigned = {topic: sorted(partitions) for topic, partitions in ends.items()}
         reader = self._batch().option("assign", json.dumps(assigned)).option("startingOffsets", json.dumps(starts))
+        length = sum(sum(end) - sum(start) for start, end in ranges.values())
+        tasks = min(length // _TASK_OFFSETS_MIN, _TASKS_PER_CORE * self.parallelism)
+        if tasks > sum(map(len, assigned.values())):
+            reader = reader.option("minPartitions", tasks)
         return self._load(reader.option("endingOffsets", json.dumps(ends)))
 
     def whole(self, topic: str, since: int = EARLIEST) -> DataFrame:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 
 from cdcd.spark.mirror.targets.target import Tag, Target, decimal_of
 
@@ -28,7 +28,7 @@ _KEEPS_ROWS = re.compile("OPTIMIZE|REORG|VACUUM .*|SET TBLPROPERTIES|UNSET TBLPR
 """The operations that change no row."""
 _TAGS_SEEN = 100
 """Versions to look back. If a plan is carried out again, its write is the last change that the mirror made."""
-_WRITES = "operation IN ('MERGE', 'WRITE')"
+_WRITES = ("MERGE", "WRITE")
 """Delta writes the metadata into every commit. CREATE, ALTER and OPTIMIZE bring no row of the plan."""
 
 
@@ -71,11 +71,14 @@ class Delta(Target):
         return [*([] if mapped.count() else [mapping]), *super().rename_statements(table, old, new)]
 
     def version(self, table: str) -> int | None:
-        return int(self.spark.sql(f"DESCRIBE HISTORY {table} LIMIT 1").first()["version"])
+        # DESCRIBE HISTORY would run a Spark job.
+        spark: Any = self.spark
+        log = spark._jvm.io.delta.tables.DeltaTable.forName(spark._jsparkSession, table).deltaLog()  # noqa: SLF001
+        now = log.update(*(getattr(log, f"update$default${number}")() for number in (1, 2, 3)))
+        return int(now.version())
 
     def readable(self, table: str, version: int) -> int:
-        history = self.spark.sql(f"DESCRIBE HISTORY {table} LIMIT {_TAGS_SEEN}").where(f"version > {version}")
-        later = {int(row["version"]): str(row["operation"]) for row in history.select("version", "operation").collect()}
+        later = {row["version"]: str(row["operation"]) for row in self._history(table) if row["version"] > version}
         is_whole = len(later) == max(later, default=version) - version
         is_vacuumed = any(operation.startswith("VACUUM") for operation in later.values())
         keeps_rows = all(_KEEPS_ROWS.fullmatch(operation) for operation in later.values())
@@ -97,8 +100,11 @@ class Delta(Target):
         return self._wrote(table, _half(tag))
 
     def _wrote(self, table: str, note: str) -> bool:
-        history = self.spark.sql(f"DESCRIBE HISTORY {table} LIMIT {_TAGS_SEEN}")
-        return bool(history.where(f"{_WRITES} AND userMetadata = '{note}'").count())
+        return any(row["operation"] in _WRITES and row["userMetadata"] == note for row in self._history(table))
+
+    def _history(self, table: str) -> list[Row]:
+        """The last commits. (Conditions in Spark would be a second job.)"""
+        return list(self.spark.sql(f"DESCRIBE HISTORY {table} LIMIT {_TAGS_SEEN}").collect())
 
     def _tags(self, tag: Tag) -> dict[str, str]:
         return {
@@ -108,10 +114,9 @@ class Delta(Target):
         }
 
     def replaced(self, table: str, mirror: str, version: int) -> bool:
-        history = self.spark.sql(f"DESCRIBE HISTORY {table} LIMIT {_TAGS_SEEN}")
         # A table that was dropped and made again counts its versions from the start.
-        marked = history.where(f"userMetadata = '{_mark(mirror, version)}'").where(f"version > {version}")
-        return bool(marked.count())
+        mark = _mark(mirror, version)
+        return any(row["userMetadata"] == mark and row["version"] > version for row in self._history(table))
 
     def _marks(self, mirror: str, version: int | None) -> dict[str, str]:
         return {_NOTE: _mark(mirror, version)}
