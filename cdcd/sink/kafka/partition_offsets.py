@@ -41,19 +41,27 @@ def offsets(
     spec: OffsetSpec = LATEST,
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
 ) -> dict[tuple[str, int], int]:
-    """Return the offset of each place, a topic and a partition. Raises KafkaException."""
-    wanted = {TopicPartition(*place): spec for place in places}
+    """Return the offset of each place, a topic and a partition. Raises KafkaException.
+
+    Only those that have no answer yet are asked for again: a broker takes its time for 1,000 new topics.
+    """
+    found: dict[tuple[str, int], int] = {}
+    wanted = set(places)
     deadline = calls.deadline.of_call()
     while True:
-        try:
-            answers = calls.answers(
-                calls.client.list_offsets(wanted, isolation_level=isolation, request_timeout=calls.timeout_s)
-            )
-            if any(answer.offset < 0 for answer in answers.values()):
-                raise KafkaException(KafkaError(KafkaError._TRANSPORT, "no answer to ListOffsets"))
-        except KafkaException as error:
-            if kafka_error(error).code() not in _NOT_YET or calls.deadline.is_over(deadline):
-                raise
-            time.sleep(PAUSE_S)
-        else:
-            return {(each.topic, each.partition): answer.offset for each, answer in answers.items()}
+        asked = {TopicPartition(*place): spec for place in wanted}
+        futures = {**calls.client.list_offsets(asked, isolation_level=isolation, request_timeout=calls.timeout_s)}
+        for each in asked:
+            try:
+                (answer,) = calls.answers({"": futures.pop(each)}).values()
+                if answer.offset < 0:
+                    raise KafkaException(KafkaError(KafkaError._TRANSPORT, "no answer to ListOffsets"))
+            except KafkaException as error:
+                if kafka_error(error).code() not in _NOT_YET or calls.deadline.is_over(deadline):
+                    raise
+            else:
+                found[each.topic, each.partition] = answer.offset
+        wanted -= found.keys()
+        if not wanted:
+            return found
+        time.sleep(PAUSE_S)
