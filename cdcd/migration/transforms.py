@@ -176,7 +176,7 @@ def _route(options: Mapping[str, str], names: tuple[str, str], connector: Connec
         found.no_equal["type"] = "cdcd does not read its regular expression: write topic in entries of [[table]]"
     elif len(set(topics.values())) < len(topics):
         found.no_equal["type"] = (
-            'several tables come to one topic, and only events of sink.format = "cdcd" name their table in the key'
+            "several tables come to one topic: write topic in entries of [[table]], and debezium.key_field_name"
         )
     elif not all(connector.prefix in topic for topic in topics.values()):
         found.no_equal["type"] = "it takes the prefix away, and topics of cdcd have sink.prefix in their names"
