@@ -91,7 +91,10 @@ class Draw:
         if self.has_masks:
             settings["tables"] = {"hash_secret": masks.SECRET}
         patterns, topic = ROUTINGS[self.routing]
-        entries = [*counts.ENTRIES, *(masks.ENTRIES if self.has_masks else ()), *([KEY] if self.has_key else ())]
+        entries = [*counts.ENTRIES, *(masks.ENTRIES if self.has_masks else ())]
+        if self.has_key:
+            # Tables that share a topic have as many partitions.
+            entries.append({name: said for name, said in KEY.items() if name != "partitions" or "{table}" in topic})
         entries += [{"match": pattern, "topic": topic} for pattern in patterns]
         return settings | {"table": entries}
 
