@@ -13,7 +13,7 @@ of a key have one partition.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Final, final
+from typing import Any, Final, final
 
 from cdcd.pgoutput.messages import Relation
 from cdcd.source.identifiers import identifier
@@ -28,10 +28,14 @@ _FULL: Final = "f"
 class PartitionChoice:
     """What decides the partition of a table's events. All events of a key have one partition, whatever it is."""
 
-    def __init__(self, column: str = "", *, is_one: bool = False) -> None:
+    def __init__(self, column: str = "", is_one: bool = False) -> None:
         """`column`: a column of the key; empty: the whole key. `is_one`: all events go to partition 0."""
         self.column: Final = column
         self.is_one: Final = is_one
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What `pickle` needs: compiled, the attributes lie in no dictionary."""
+        return PartitionChoice, (self.column, self.is_one)
 
     @property
     def is_by_key(self) -> bool:
