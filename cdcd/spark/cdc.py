@@ -204,6 +204,9 @@ class Cdc:
                     rows = self._topic_rows(records.get(name), snapshot.lsn)
                 else:
                     rows = self._mirror_rows(mirror, published.get(name), records.get(name), snapshot)
+                if rows is None and name in published and published[name].key is not None:
+                    step(f"{name} is a changelog, which is not compared")
+                    continue
                 if rows is None:
                     rows = snapshot.rows(name).limit(0)
                 reports.append(Comparison(snapshot, name, rows, snapshot.key(name)).compare())
@@ -217,11 +220,11 @@ class Cdc:
     def _mirror_rows(
         self, mirror: Mirror, table: MirroredTable | None, record: TableRecord | None, snapshot: Snapshot
     ) -> DataFrame | None:
-        """The rows of a mirror's published table with the events since; None if it is not in the mirror."""
+        """The rows of a mirror's published table with the events since; None if it has none, or is a changelog."""
         if table is None or table.key is None:
             return None
         rows = mirror.table_at(table)
-        if record is None or record.offsets == tuple(table.offsets):
+        if rows is None or record is None or record.offsets == tuple(table.offsets):
             return rows
         starts = _padded(table.offsets, len(record.offsets))
         events = self.topics.events(record, starts, table.loaded_lsn, snapshot.lsn)

@@ -112,11 +112,10 @@ def verify(path: str, *, topics: bool, as_json: bool, out: TextIO) -> bool:
     with steps.watched(_START):
         cdc = _cdc(settings)
         subject = None if topics or settings.mirror is None else _mirror(cdc, settings, steps)
-        patterns = ("*",) if settings.mirror is None else settings.mirror.tables
         postgres = settings.postgres
         steps.begin(_SNAPSHOT)
         report = cdc.verify(
-            _dsn(settings), patterns, subject, postgres.parallelism, postgres.publication, postgres.timeout_s,
+            _dsn(settings), settings.patterns, subject, postgres.parallelism, postgres.publication, postgres.timeout_s,
             on_step=steps,
         )  # fmt: skip
     out.writelines(f"{line}\n" for line in (report.as_json() if as_json else report.as_text()).split("\n"))
@@ -132,7 +131,7 @@ def snapshot(path: str, tables: list[str], *, out: TextIO) -> bool:
         made = _mirror(cdc, settings, steps)
         postgres = settings.postgres
         assert settings.mirror is not None
-        wanted = tables or settings.mirror.tables
+        wanted = tables or settings.patterns
         steps.begin(_SNAPSHOT)
         with cdc.snapshot(_dsn(settings), wanted, postgres.parallelism, postgres.publication) as held:
             steps(f"snapshot at {format_lsn(held.lsn)} of {len(held.tables)} tables")
@@ -186,7 +185,9 @@ def _mirror(cdc: Cdc, settings: s.SparkSettings, steps: Steps) -> Mirror:
         )
     return cdc.mirror(
         m.tables, m.catalog, m.format, name=m.name, deletes=m.deletes, schema_changes=m.schema_changes,
-        table_errors=m.table_errors, rows_max=m.rows_max, parallel=m.parallel, properties=m.properties, on_step=steps,
+        table_errors=m.table_errors, rows_max=m.rows_max, parallel=m.parallel, properties=m.properties,
+        views=m.views, tags=m.tags, table_names=m.table_names, on_step=steps,
+        per_table=[each.model_dump() for each in settings.tables],
     )  # fmt: skip
 
 

@@ -50,6 +50,25 @@ class MirrorSettings(SparkSection):
     keep_runs: int = Field(10_000, ge=1)
     keep_days: int = Field(7, ge=7, le=3650)
     properties: dict[str, str] = Field(default_factory=dict)
+    views: str = ""
+    tags: bool = False
+    table_names: Literal["lower", "escaped", "postgresql"] = "lower"
+
+
+class TablesSettings(SparkSection):
+    """What holds for some tables: each [[tables]] is an entry."""
+
+    match: str = Field(min_length=1)
+    exclude: bool = False
+    target: str | None = None
+    kind: Literal["mirror", "changelog", "scd2"] | None = None
+    deletes: Literal["hard", "soft"] | None = None
+    schema_changes: Literal["stop", "follow"] | None = None
+    location: str | None = None
+    partition_by: tuple[str, ...] | None = None
+    cluster_by: tuple[str, ...] | None = None
+    order_by: tuple[str, ...] | None = None
+    properties: dict[str, str] | None = None
 
 
 class PostgresSettings(SparkSection):
@@ -72,9 +91,16 @@ class SparkSettings(SparkSection):
 
     kafka: KafkaSettings
     mirror: MirrorSettings | None = None
+    tables: tuple[TablesSettings, ...] = ()
     postgres: PostgresSettings = Field(default_factory=PostgresSettings)
     monitoring: MetricsSettings = Field(default_factory=MetricsSettings)
     spark: dict[str, str] = Field(default_factory=dict)
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """The patterns of the mirror's tables."""
+        excluded = tuple(f"!{each.match}" for each in self.tables if each.exclude)
+        return (("*",) if self.mirror is None else self.mirror.tables) + excluded
 
 
 _NAMES: Final = SettingNames(SparkSettings, "cdcd files spark/mirror.toml")

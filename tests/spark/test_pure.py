@@ -30,6 +30,7 @@ from cdcd.spark import commands, failures, jvm, settings
 from cdcd.spark.load import ctid_ranges, jdbc
 from cdcd.spark.mirror.merge_sql import MergeSource, merge
 from cdcd.spark.mirror.mirror import PublishedRun
+from cdcd.spark.mirror.per_table import Layout, TableRules
 from cdcd.spark.mirror.planner import Lag
 from cdcd.spark.mirror.run_log import Run
 from cdcd.spark.mirror.schema_evolution import Evolution, Succession, TargetSchema, evolve
@@ -452,13 +453,13 @@ class NewTarget(Target):
     def exists(self, table: str) -> bool:
         return False
 
-    def create(self, table: str, columns: str) -> None:
+    def create(self, table: str, columns: str, layout: Layout | None = None) -> None:
         self.created = columns
 
 
 def test_names_are_refused_only_if_the_table_needs_them_and_whatever_their_case() -> None:
     target = NewTarget(None, {})
-    schema = TargetSchema(target, "hard", follow=False)
+    schema = TargetSchema(target, TableRules())
     for name in "_SEQ", "_Commit_Lsn", "_is_deleted", "_unrepresentable":
         with pytest.raises(RequestRejected, match=f"the source has a column {name}, a name that the mirror itself"):
             schema.fit("t", [_writer(**{"id": "int", name: "string"})], ["id"])

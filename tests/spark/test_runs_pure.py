@@ -24,9 +24,10 @@ from cdcd.progress.records import SnapshotState, TableRecord
 from cdcd.sink.topics import TopicNames
 from cdcd.spark.arguments import TableList
 from cdcd.spark.mirror.batch_schemas import batch_schemas
-from cdcd.spark.mirror.batches import Work
+from cdcd.spark.mirror.batches import Batches, Work
 from cdcd.spark.mirror.merge_sql import MergeSource, merge
 from cdcd.spark.mirror.mirror import Mirror
+from cdcd.spark.mirror.per_table import PerTable
 from cdcd.spark.mirror.planner import Lag, MirrorPlace, Planner
 from cdcd.spark.mirror.quarantine import Quarantine, TableErrors
 from cdcd.spark.mirror.run_log import PLANNED, PUBLISHED, MirroredTable, Run, RunLog, parse_run
@@ -91,6 +92,7 @@ class MemoryRunLog(RunLog):
 
     def __init__(self, rows: dict[int, Run]) -> None:
         self.rows = rows
+        self.show = lambda _: None
 
     def create(self) -> None: ...
 
@@ -167,7 +169,7 @@ class WorldMerger(TableMerger):
 
     def __init__(self, world: World, target: Delta) -> None:
         writers: Any = SimpleNamespace(of=lambda *_: [SimpleNamespace(key=("id",))])
-        super().__init__(None, writers, target, "hard", follow=False)  # type: ignore[arg-type]
+        super().__init__(Batches(None, writers), target, PerTable())  # type: ignore[arg-type]
         self._world = world
 
     def merge(self, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt) -> MergedTable:
@@ -193,9 +195,9 @@ class WorldMerger(TableMerger):
     def _last_columns(self, plan: MirroredTable, before: MirroredTable | None) -> list[str]:
         return ["id"]
 
-    def load(self, table: str, rows: Any, writer: Any, key: Any) -> int:
-        self._world.spark.commit(table, "WRITE")
-        return len(self._world.spark.history[table]) - 1
+    def load(self, plan: MirroredTable, rows: Any, writer: Any, key: Any) -> int:
+        self._world.spark.commit(plan.target, "WRITE")
+        return len(self._world.spark.history[plan.target]) - 1
 
 
 def cut(lsn: int, position: int, offsets: tuple[int, ...], slot: str = "s", done: bool = True) -> Cut:
@@ -699,7 +701,7 @@ def test_a_table_that_a_setting_has_moved_is_read_where_the_records_say_or_refus
 
 def test_a_table_of_runs_that_was_put_back_is_read_from_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = dict.fromkeys((3, 4, 5), PUBLISHED)
-    log = RunLog(Delta(SimpleNamespace(), {}), "lake.shop", "mirror")
+    log = RunLog(Delta(SimpleNamespace(), {}), "lake.shop", "mirror", lambda _: None)
 
     def newest(condition: str) -> list[Row]:
         least = int(condition.removeprefix("run >= ")) if condition != "true" else 0

@@ -155,6 +155,10 @@ BLOCKS: dict[str, dict[str, Executes]] = {
     },
     "spark": {
         "# mirror.toml": NotExecuted("somebody ran it by hand on a bare machine; tests/spark has settings of its own"),
+        "[mirror]": NotExecuted("spark/test_reader_views.py makes such views in a schema of its own"),
+        "SELECT DISTINCT": NotExecuted("spark/test_reader_views.py asks so, of views of its own"),
+        "SELECT lsn": NotExecuted("spark/test_reader_views.py asks DuckDB so, of tables of its own"),
+        "[[tables]]": NotExecuted("spark/test_per_table_pure.py loads such entries, spark/test_targets.py uses them"),
         "cdcd spark mirror": NotExecuted("the same; tests/spark/chaos.py runs the mirror, and kills it"),
         "import tomllib": "spark/test_spark_page.py::test_the_program_on_the_page",
         "from cdcd.spark import Cdc": "spark/test_spark_page.py::test_the_program_on_the_page",

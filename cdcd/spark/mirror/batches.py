@@ -47,8 +47,8 @@ class Batches:
     """Reads batches. Several threads may use it."""
 
     def __init__(self, kafka: KafkaReader, writers: Writers) -> None:
-        self._kafka = kafka
-        self._writers = writers
+        self.kafka = kafka
+        self.writers = writers
         self._together: Mapping[str, Batch] = {}
         """By topic: small batches that were read together."""
 
@@ -60,8 +60,8 @@ class Batches:
             if len(small) > 1:
                 # An error may be that of one topic: then each table reads by itself, and one has the error.
                 with suppress(Exception):
-                    records = self._kafka.ranges(small).where("value IS NOT NULL").select("topic", _place(), "value")
-                    records = records.coalesce(self._kafka.parallelism).persist(StorageLevel.MEMORY_AND_DISK)
+                    records = self.kafka.ranges(small).where("value IS NOT NULL").select("topic", _place(), "value")
+                    records = records.coalesce(self.kafka.parallelism).persist(StorageLevel.MEMORY_AND_DISK)
                     stack.callback(records.unpersist)
                     found = _headers(records, "topic")
                     self._together = {topic: _of_topic(records, topic, found) for topic in small}
@@ -77,12 +77,12 @@ class Batches:
         if plan.topic in self._together:
             yield self._together[plan.topic]
             return
-        with self._kafka.errors(f"reading {plan.topic}"):
+        with self.kafka.errors(f"reading {plan.topic}"):
             start = starts(plan, before)
-            records = self._kafka.ranges({kafka_topic(plan.topic): (start, plan.offsets)})
+            records = self.kafka.ranges({kafka_topic(plan.topic): (start, plan.offsets)})
             if kafka_topic(plan.topic) != plan.topic:
-                self._writers.of(plan.schema, plan.name, plan.topic, "value")
-                records = of_table(records, self._writers.of_others(plan.schema, plan.name))
+                self.writers.of(plan.schema, plan.name, plan.topic, "value")
+                records = of_table(records, self.writers.of_others(plan.schema, plan.name))
             raw = records.where("value IS NOT NULL").select(_place(), "value")
             if _length(plan, before) <= SMALL_MAX:
                 raw = raw.coalesce(1)

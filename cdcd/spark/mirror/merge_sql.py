@@ -80,7 +80,7 @@ def merge(
     names = ", ".join(f"`{name}`" for name in inserted)
     delete = f"UPDATE SET {_set(meta | deleted)}" if soft else "DELETE"
     clauses = [
-        f"MERGE INTO {table} t USING {source.view} s ON {_condition(source)}",
+        f"MERGE INTO {table} t USING {source.view} s ON {condition(source)}",
         f"WHEN MATCHED AND s.{OP} = 'd' AND {_NEWER} THEN {delete}",
         f"WHEN MATCHED AND s.{OP} <> 'd' AND {_NEWER} THEN UPDATE SET {updated}",
         f"WHEN NOT MATCHED AND s.{OP} <> 'd' THEN INSERT ({names}) VALUES ({', '.join(inserted.values())})",
@@ -89,11 +89,12 @@ def merge(
         rest = f"AND NOT coalesce(t.{DELETED}, false) THEN UPDATE SET {_set(deleted)}" if soft else "THEN DELETE"
         clauses.append(f"WHEN NOT MATCHED BY SOURCE {rest}")
     elif missing:
-        clauses.append(f"WHEN NOT MATCHED BY SOURCE THEN UPDATE SET {_set(_filled(missing))}")
+        clauses.append(f"WHEN NOT MATCHED BY SOURCE THEN UPDATE SET {_set(filled(missing))}")
     return "\n".join(clauses)
 
 
-def _condition(source: MergeSource) -> str:
+def condition(source: MergeSource) -> str:
+    """Whether a row `t` of the target has the key of a row `s` of the source, in SQL."""
     parts = _bounds(source.bounds)
     for name in source.key:
         if name in source.fallible_key:
@@ -120,7 +121,7 @@ def _set(values: dict[str, str]) -> str:
     return ", ".join(f"t.`{name}` = {value}" for name, value in values.items())
 
 
-def _filled(missing: Mapping[str, MissingValue | None]) -> dict[str, str]:
+def filled(missing: Mapping[str, MissingValue | None]) -> dict[str, str]:
     """The new columns of a row that the source does not name, and UNREPRESENTABLE if Avro cannot hold one of them."""
     values = {
         name: "NULL" if each is None else each.sql()

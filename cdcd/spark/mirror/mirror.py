@@ -23,7 +23,6 @@ from cdcd.errors import Fenced, RequestRejected
 from cdcd.lsn import format_lsn
 from cdcd.spark.arguments import Position, lsn_or_time
 from cdcd.spark.load import Snapshot
-from cdcd.spark.mirror.merge_sql import DELETED
 from cdcd.spark.mirror.planner import Lag, Planner, ends_below, known_tables, touched_topics
 from cdcd.spark.mirror.quarantine import Quarantine
 from cdcd.spark.mirror.run_log import PUBLISHED, MirroredTable, Run, RunLog
@@ -81,6 +80,8 @@ class Mirror:
         began = time.monotonic()
         self._prepare()
         published, planned = self._log.last()
+        if published is not None:
+            self._log.show(published)  # another process may have died before it did
         is_fresh = planned is None
         if planned is None:
             planned = self._planner.plan(published, self._loaded)
@@ -88,9 +89,9 @@ class Mirror:
                 return None
             if not touched_topics(planned, known_tables(published, self._loaded)):
                 self._step(f"publish {planned.run}")
-                self._log.write(replace(planned, state=PUBLISHED))
-                self._loaded = {}
-                return PublishedRun(planned, 0, time.monotonic() - began)
+                done = replace(planned, state=PUBLISHED)
+                self._publish(done)
+                return PublishedRun(done, 0, time.monotonic() - began)
             self._step(f"plan {planned.run}")
             self._log.write(planned)
         elif any(t.topic in self._loaded and t.loaded_lsn != self._loaded[t.topic].loaded_lsn for t in planned.tables):
@@ -102,10 +103,14 @@ class Mirror:
         merged = self._merge(planned, published, is_fresh=is_fresh)
         done = replace(planned, state=PUBLISHED, tables=tuple(each.table for each in merged))
         self._step(f"publish {done.run}")
-        self._log.write(done)
-        self._loaded = {}
+        self._publish(done)
         self._step(f"published {done.run}")
         return PublishedRun(done, sum(each.events for each in merged), time.monotonic() - began)
+
+    def _publish(self, run: Run) -> None:
+        self._log.write(run)
+        self._loaded = {}
+        self._log.show(run)
 
     def catch_up(self) -> list[PublishedRun]:
         """Run up to the cut that is the newest one now; returns what each run did."""
@@ -144,7 +149,7 @@ class Mirror:
             compacted.append(now)
         self._log.prune(keep_runs, older_than)
         if published is not None and planned is None and tuple(compacted) != published.tables:
-            self._log.write(replace(published, run=published.run + 1, tables=tuple(compacted), token=uuid4().hex))
+            self._publish(replace(published, run=published.run + 1, tables=tuple(compacted), token=uuid4().hex))
         self._target.compact(self._log.table)
         for name in (self._log.table, *(each.target for each in compacted if each.version is not None)):
             if self._target.exists(name):
@@ -196,10 +201,9 @@ class Mirror:
             )
         return found
 
-    def table_at(self, table: MirroredTable) -> DataFrame:
-        """One table of a published run, without the rows that are marked as deleted."""
-        rows = self._target.at(table.target, table.version)
-        return rows.where(f"NOT coalesce({DELETED}, false)") if DELETED in rows.columns else rows
+    def table_at(self, table: MirroredTable) -> DataFrame | None:
+        """The rows that PostgreSQL had at a published run; None if the table is a changelog."""
+        return self._merger.live(table, self._target.at(table.target, table.version))
 
     # Loading
 
@@ -232,7 +236,7 @@ class Mirror:
         before, key = known.get(table.topic), list(snapshot.key(name))
         self._step(f"load {table.target}")
         with self._target.replacing(self._name, None if before is None else before.version):
-            version = self._merger.load(table.target, snapshot.rows(name), snapshot.writer(name), key)
+            version = self._merger.load(table, snapshot.rows(name), snapshot.writer(name), key)
         offsets = ends_below(below, table.topic)
         columns = snapshot.writer(name).names
         return replace(table, key=key, offsets=offsets, loaded_lsn=snapshot.lsn, version=version, columns=columns)
@@ -290,6 +294,12 @@ class Mirror:
 
         def merged_or_refused(table: MirroredTable, before: MirroredTable | None) -> MergedTable:
             exists = self._target.exists(table.target)
+            if exists and (before is None or before.version is None) and not self._target.is_own(table.target):
+                raise RequestRejected(
+                    f"{table.target} is not a table of {self._target.using}",
+                    "Drop it, or give the mirror's table another name: target in [[tables]]",
+                    code="mirror-schema-changed",
+                )
             seen = self._target.seen(table.target) if exists else None
             is_untouched = is_fresh and (seen is None or (before is not None and seen == before.version))
             if exists and not is_untouched and self._target.tagged(table.target, tag):
@@ -314,7 +324,8 @@ class Mirror:
             return list(pool.map(one, work))
 
     def _is_merged(self, target: str, tag: Tag) -> bool:
-        return self._target.exists(target) and self._target.tagged(target, tag)
+        of = self._target
+        return of.exists(target) and of.is_own(target) and of.tagged(target, tag)
 
     def _check_target(self, target: str, before: MirroredTable | None) -> None:
         """Raise RequestRejected if the target is not what the last run published: a MERGE would add to other rows."""

@@ -6,15 +6,15 @@ Before: `reading.cuts` gives the cuts, `run_log` the last published run. After: 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from cdcd.avro.avro_names import avro_name
 from cdcd.errors import GapError, RequestRejected, SettingsError
 from cdcd.lsn import format_lsn
 from cdcd.progress.records import TableRecord
 from cdcd.sink.topics import TopicNames
 from cdcd.source.table_selection import split_name
 from cdcd.spark.arguments import TableList
+from cdcd.spark.mirror.per_table import PerTable
 from cdcd.spark.mirror.quarantine import Quarantine
 from cdcd.spark.mirror.run_log import PLANNED, MirroredTable, Run
 from cdcd.spark.reading.cuts import Cut, Cuts
@@ -41,10 +41,11 @@ class MirrorPlace:
     catalog: str
     """catalog.schema of all its tables."""
     tables: TableList
+    per_table: PerTable = field(default_factory=PerTable)
 
     def target(self, schema: str, table: str) -> str:
-        """The name of a table in the lake."""
-        return f"{self.catalog}.`{avro_name(schema).lower()}_{avro_name(table).lower()}`"
+        """The name of a table in the lake. A table keeps the one that it was published under."""
+        return f"{self.catalog}.`{self.per_table.target(schema, table).replace('`', '``')}`"
 
 
 class Planner:
@@ -182,7 +183,7 @@ class Planner:
             if owner != table.table and table.error is None:
                 error = SettingsError(
                     f"{owner} and {table.table} would both become {table.target}",
-                    "Mirror them into two schemas, with a pattern each",
+                    "Give one of them another name: target in [[tables]]",
                     code="mirror-settings-invalid",
                 )
                 before = known.get(table.topic) or self.new_table(table.topic, table.schema, table.name)

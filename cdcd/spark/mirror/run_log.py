@@ -11,7 +11,7 @@ If two processes run one mirror, both write the same run number, and one of them
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -96,8 +96,12 @@ class Run:
 class RunLog:
     """Reads and writes the runs of one mirror."""
 
-    def __init__(self, target: Target, catalog: str, mirror: str) -> None:
-        """`catalog`: catalog.schema, where all tables of the mirror lie. `mirror`: its name."""
+    def __init__(self, target: Target, catalog: str, mirror: str, show: Callable[[Run], None]) -> None:
+        """`catalog`: catalog.schema, where all tables of the mirror lie. `mirror`: its name.
+
+        `show` shows a published run to readers: see `reader_views`. It may be called again for the same run.
+        """
+        self.show = show
         self._target = target
         self._spark = target.spark
         self._catalog = catalog

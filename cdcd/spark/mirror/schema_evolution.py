@@ -19,7 +19,8 @@ from typing import Any, Final
 
 from cdcd.avro.type_forms import kind_of
 from cdcd.errors import RequestRejected
-from cdcd.spark.mirror.merge_sql import DELETED, Deletes
+from cdcd.spark.mirror.merge_sql import DELETED
+from cdcd.spark.mirror.per_table import TableRules
 from cdcd.spark.mirror.targets.target import Target, decimal_of
 from cdcd.spark.reading.decoding import common_columns
 from cdcd.spark.reading.types import Avro, common, ddl, from_ddl
@@ -29,6 +30,18 @@ from cdcd.spark.state.keyless_rows import DUPLICATE, HASH
 
 OWN_COLUMNS: Final = frozenset((COMMIT_LSN, SEQ, COMMIT_TS, UNREPRESENTABLE, DELETED, HASH, DUPLICATE))
 """Names of columns that the mirror itself uses; the last two only in a table without a key."""
+
+
+CHANGE_OP: Final = "_op"
+CHANGE_UNCHANGED: Final = "_unchanged"
+VALID_TO_LSN: Final = "_valid_to_lsn"
+VALID_TO: Final = "_valid_to"
+KIND_COLUMNS: Final = {
+    "mirror": "",
+    "changelog": f", {CHANGE_OP} string, {CHANGE_UNCHANGED} array<string>",
+    "scd2": f", {VALID_TO_LSN} bigint, {VALID_TO} timestamp_ltz",
+}
+"""What a table of each kind has beside META: see `histories`."""
 
 
 @dataclass(frozen=True)
@@ -65,10 +78,9 @@ class Succession:
 class TargetSchema:
     """Makes and alters the tables of a target, so that batches fit."""
 
-    def __init__(self, target: Target, deletes: Deletes, *, follow: bool) -> None:
+    def __init__(self, target: Target, rules: TableRules) -> None:
         self._target = target
-        self._deletes = deletes
-        self._follow = follow
+        self._rules = rules
 
     def fit(
         self,
@@ -85,11 +97,17 @@ class TargetSchema:
         """
         target = self._target
         exists = target.exists(table)
-        own_names = OWN_COLUMNS - ({HASH, DUPLICATE} if key else set())
+        of_kind = KIND_COLUMNS[self._rules.kind]
+        own_columns = OWN_COLUMNS | {each.partition(" ")[0] for each in of_kind.split(", ") if each}
+        own_names = own_columns - ({HASH, DUPLICATE} if key or self._rules.kind != "mirror" else set())
         named = {name.lower() for each in writers for name in each.names}
         present = target.columns(table) if exists else {}
-        existing = {n: kind for n, kind in present.items() if n not in OWN_COLUMNS or n in named - own_names}
-        changed = evolve(target, table, existing, writers, succession, follow=self._follow, overwrites=overwrites)
+        own = META + of_kind
+        if self._rules.kind == "mirror":
+            own += f", {DELETED} boolean" if self._rules.deletes == "soft" else ""
+            own += "" if key else f", {HASH} string, {DUPLICATE} bigint"
+        existing = {n: kind for n, kind in present.items() if n not in own_columns or n in named - own_names}
+        changed = evolve(target, table, existing, writers, succession, follow=self._rules.follow, overwrites=overwrites)
         taken = sorted(column["name"] for column in changed.columns if column["name"].lower() in own_names)
         if taken:
             raise RequestRejected(
@@ -99,14 +117,16 @@ class TargetSchema:
             )
         if not exists:
             columns = [f"`{column['name']}` {ddl(column['type'])}" for column in changed.columns]
-            own = META + (f", {DELETED} boolean" if self._deletes == "soft" else "")
-            numbers = "" if key else f", {HASH} string, {DUPLICATE} bigint"
-            target.create(table, f"{', '.join(columns)}, {own}{numbers}")
+            target.create(table, f"{', '.join(columns)}, {own}", self._rules.layout)
         else:
-            marks = self._deletes == "soft" and DELETED not in target.columns(table)
-            added = [*changed.added, *([(DELETED, "boolean")] if marks else [])]
+            if COMMIT_LSN not in present:
+                target.adopt(table, self._rules.layout)
+            kinds = [(name, kind) for name, _, kind in (each.partition(" ") for each in own.split(", "))]
+            added = [*changed.added, *((name, kind) for name, kind in kinds if name not in present)]
             if added:
                 target.add_columns(table, added)
+        if self._rules.layout.order_by and target.version(table) is None:
+            target.order(table, self._rules.layout.order_by)
         for name, kind in changed.widened:
             target.widen(table, name, kind)
         return changed

@@ -20,15 +20,15 @@ from pyspark.storagelevel import StorageLevel
 from cdcd.errors import GapError, RequestRejected
 from cdcd.spark.mirror.batch_schemas import batch_schemas, last_headers, writers_after_truncate
 from cdcd.spark.mirror.batches import Batch, Batches, Work
-from cdcd.spark.mirror.merge_sql import DELETED, INSERTED, Deletes, MergeSource
+from cdcd.spark.mirror.merge_sql import DELETED, INSERTED, MergeSource
+from cdcd.spark.mirror.per_table import PerTable, TableRules
 from cdcd.spark.mirror.run_log import MirroredTable
 from cdcd.spark.mirror.schema_evolution import OWN_COLUMNS, Evolution, Succession, TargetSchema
 from cdcd.spark.mirror.table_write import Attempt, TableWriter
 from cdcd.spark.mirror.targets.target import Target
 from cdcd.spark.reading.decoding import decode, in_order
-from cdcd.spark.reading.kafka import KafkaReader
 from cdcd.spark.reading.missing_values import MissingValue, missing_values
-from cdcd.spark.reading.writer_schemas import Writer, Writers
+from cdcd.spark.reading.writer_schemas import Writer
 from cdcd.spark.state import keyless_rows
 from cdcd.spark.state.as_of import check_keyed, with_columns, with_unknown
 from cdcd.spark.state.collapse import (
@@ -39,6 +39,7 @@ from cdcd.spark.state.collapse import (
     SEQ,
     UNCHANGED,
     UNREPRESENTABLE,
+    BatchStats,
     after_truncate,
     batch_stats,
     collapse,
@@ -59,17 +60,36 @@ class MergedTable:
     events: int
 
 
+@dataclass(frozen=True)
+class Changes:
+    """The events of a batch, decoded."""
+
+    events: DataFrame
+    """Flat, in the table's columns; also those that a truncate voids."""
+    narrow: DataFrame
+    """The same in the columns of the key, if there is one."""
+    stats: BatchStats
+    columns: list[dict[str, Any]]
+    key: Sequence[str]
+    ordered: Sequence[str]
+    """The columns of the key that have bounds."""
+    rules: TableRules
+    missing: Mapping[str, MissingValue]
+    """What older rows hold in younger columns."""
+    fills: Mapping[str, MissingValue | None]
+    """What the published rows hold in the columns that this batch brings."""
+    succession: Succession
+
+
 class TableMerger:
     """Merges tables, one a call. Several threads may use it."""
 
-    def __init__(self, kafka: KafkaReader, writers: Writers, target: Target, deletes: Deletes, *, follow: bool) -> None:
-        """`follow`: cast to the target's type where it cannot be widened, see `schema_evolution`."""
-        self._kafka = kafka
-        self._batches = Batches(kafka, writers)
-        self._writers = writers
+    def __init__(self, batches: Batches, target: Target, per_table: PerTable) -> None:
+        self._batches = batches
+        self._kafka = batches.kafka
+        self._writers = batches.writers
         self._target = target
-        self._schema = TargetSchema(target, deletes, follow=follow)
-        self._writer = TableWriter(target, deletes)
+        self._per_table = per_table
 
     def merge(self, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt) -> MergedTable:
         """Bring a table from `before`, its last published state (None: never published), to the plan's offsets."""
@@ -101,6 +121,10 @@ class TableMerger:
             plan = replace(plan, key=list(keys[-1].key) if keys else [])
         return replace(plan, columns=self._last_columns(plan, before), version=self._target.version(plan.target))
 
+    def live(self, plan: MirroredTable, rows: DataFrame) -> DataFrame | None:
+        """Those of the table's rows that PostgreSQL has, too; None if the table does not tell them."""
+        return rows.where(f"NOT coalesce({DELETED}, false)") if DELETED in rows.columns else rows
+
     def _last_columns(self, plan: MirroredTable, before: MirroredTable | None) -> list[str] | None:
         """The columns of the plan's last events; None if retention has deleted them."""
         try:
@@ -110,18 +134,20 @@ class TableMerger:
         except GapError:
             return None
 
-    def load(self, table: str, rows: DataFrame, writer: Writer, key: Sequence[str]) -> int | None:
-        """Overwrite the target with these rows; returns its version."""
-        self._schema.fit(table, [writer], key, overwrites=True)
+    def load(self, plan: MirroredTable, rows: DataFrame, writer: Writer, key: Sequence[str]) -> int | None:
+        """Overwrite the table's target with these rows; returns its version."""
+        table, rules = plan.target, self._per_table.rules(plan.schema, plan.name)
+        TargetSchema(self._target, rules).fit(table, [writer], key, overwrites=True)
         if not key:
             row = f.struct(*writer.names)
             hashed = rows.withColumn(keyless_rows.HASH, keyless_rows.row_hash(row, f.col(UNREPRESENTABLE)))
             number = f.row_number().over(Window.partitionBy(keyless_rows.HASH).orderBy(keyless_rows.HASH))
             rows = hashed.withColumn(keyless_rows.DUPLICATE, number.cast("bigint"))
-        self._writer.completed(table, rows).writeTo(table).overwrite(f.lit(True))
+        TableWriter(self._target, rules.deletes).completed(table, rows).writeTo(table).overwrite(f.lit(True))
         return self._target.version(table)
 
-    def _merge(self, batch: Batch, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt) -> MergedTable:
+    def _changes(self, batch: Batch, plan: MirroredTable, before: MirroredTable | None) -> Changes | MergedTable:
+        """The decoded events of a batch, for which the table has been made or altered; a MergedTable if it has none."""
         raw = batch.raw
         writers, key = batch_schemas(
             self._writers, batch.values, batch.keys, plan, before, lambda found: last_headers(raw, found, plan.topic)
@@ -129,16 +155,18 @@ class TableMerger:
         if not writers:
             return MergedTable(replace(plan, key=key, version=None if before is None else before.version), 0)
         order = in_order(raw, writers, plan.topic)
+        rules = self._per_table.rules(plan.schema, plan.name)
+        schema = TargetSchema(self._target, rules)
         succession = self._succession(plan, before, order.writers)
         try:
-            evolution = self._schema.fit(plan.target, writers, key or (), succession)
+            evolution = schema.fit(plan.target, writers, key or (), succession)
         except RequestRejected:
             # A table that was replaced has other columns, and none of its rows is there yet: no column was renamed.
             later = writers_after_truncate(raw, writers, plan.topic)
             if later is None or not later.writers:
                 raise
             anew = Succession(later.writers[0].names, True, later.writers)
-            evolution = self._schema.fit(plan.target, writers, key or (), anew)
+            evolution = schema.fit(plan.target, writers, key or (), anew)
         columns = evolution.columns
 
         def flat(of: Sequence[dict[str, Any]]) -> DataFrame:
@@ -151,10 +179,19 @@ class TableMerger:
         narrow = flat([each for each in columns if each["name"].lower() in keyed] if key else columns)
         ordered = ordered_names(key or (), columns)
         stats = batch_stats(narrow, ordered)
-        events = after_truncate(flat(columns), stats)
-        truncates = stats.last_truncate is not None
         missing = missing_values(writers)
-        fills = {} if truncates else self._fills(plan, before, evolution, missing)
+        fills = {} if stats.last_truncate is not None else self._fills(plan, before, evolution, missing)
+        return Changes(flat(columns), narrow, stats, columns, key or (), ordered, rules, missing, fills, succession)
+
+    def _merge(self, batch: Batch, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt) -> MergedTable:
+        made = self._changes(batch, plan, before)
+        if isinstance(made, MergedTable):
+            return made
+        stats, columns, key, narrow, ordered = made.stats, made.columns, made.key, made.narrow, made.ordered
+        missing, fills, succession = made.missing, made.fills, made.succession
+        writer = TableWriter(self._target, made.rules.deletes)
+        events = after_truncate(made.events, stats)
+        truncates = stats.last_truncate is not None
         needs_base = (stats.has_incomplete_key_change or not key) and not truncates
         base = None if before is None or not needs_base else self._base(plan, before)
         was_empty = before is None or before.version is None
@@ -164,10 +201,10 @@ class TableMerger:
         if key:
             check_keyed(stats, plan.table, had_key=stats.has_keyed_rows or bool(before is not None and before.key))
             may_append = not fills and not attempt.has_appended and (was_empty or not truncates)
-            if may_append and self._writer.lacks(
+            if may_append and writer.lacks(
                 after_truncate(narrow, stats), stats, key, None if was_empty else plan.target
             ):
-                self._writer.append(plan.target, single_rows(events, columns).select(*names, *META_NAMES), attempt)
+                writer.append(plan.target, single_rows(events, columns).select(*names, *META_NAMES), attempt)
                 version, last = self._target.version(plan.target), succession.last
                 return MergedTable(replace(plan, key=list(key), version=version, columns=last), stats.events)
             if stats.has_incomplete_key_change:
@@ -185,11 +222,11 @@ class TableMerger:
         rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             if was_empty and not attempt.has_appended:
-                self._writer.append_existing(plan.target, rows, source.columns, attempt)
+                writer.append_existing(plan.target, rows, source.columns, attempt)
             elif truncates or fills or not key:
-                self._writer.merge(rows, source, plan.target, truncates=truncates, missing=fills)
+                writer.merge(rows, source, plan.target, truncates=truncates, missing=fills)
             else:
-                self._writer.append_and_merge(rows, source, stats, ordered, plan.target, attempt)
+                writer.append_and_merge(rows, source, stats, ordered, plan.target, attempt)
         finally:
             rows.unpersist()
             if counted is not None:
@@ -229,10 +266,13 @@ class TableMerger:
     def _succession(self, plan: MirroredTable, before: MirroredTable | None, writers: Sequence[Writer]) -> Succession:
         """What the published run says of the columns before these schemas of a batch.
 
-        The run of an older cdcd does not say it. Then it is likely the schema that was published before these.
+        Before its first rows, they are those of the batch's first events. The run of an older cdcd does not say it.
+        Then it is likely the schema that was published before these.
         """
-        if before is None or before.columns is not None:
-            return Succession(None if before is None else before.columns, before is not None, writers)
+        if before is None or before.version is None:  # a person may have made the table, with more columns
+            return Succession(writers[0].names, True, writers)
+        if before.columns is not None:
+            return Succession(before.columns, True, writers)
         known = self._writers.known(plan.schema, plan.name, plan.topic, "value")
         earlier = known[: known.index(writers[0])] if writers[0] in known else []
         return Succession(earlier[-1].names if earlier else None, False, writers)

@@ -8,25 +8,27 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from pyspark.sql import SparkSession
 
 from cdcd.errors import SettingsError
 from cdcd.spark.arguments import TableList, Tables
+from cdcd.spark.mirror.batches import Batches
+from cdcd.spark.mirror.histories import HistoryMerger
 from cdcd.spark.mirror.merge_sql import Deletes
 from cdcd.spark.mirror.mirror import Mirror
+from cdcd.spark.mirror.per_table import PerTable, TableNames, TableOptions
 from cdcd.spark.mirror.planner import MirrorPlace, Planner
 from cdcd.spark.mirror.quarantine import Quarantine, TableErrors
+from cdcd.spark.mirror.reader_views import ReaderViews
 from cdcd.spark.mirror.run_log import RunLog
-from cdcd.spark.mirror.table_merge import TableMerger
 from cdcd.spark.mirror.targets.delta import Delta
 from cdcd.spark.mirror.targets.iceberg import Iceberg
-from cdcd.spark.mirror.targets.target import Target
 from cdcd.spark.packages import Format
 from cdcd.spark.reading.topics import Topics
 
-_TARGETS: Final[dict[str, type[Target]]] = {"delta": Delta, "iceberg": Iceberg}
+_TARGETS: Final = {"delta": Delta, "iceberg": Iceberg}
 
 
 def _say_nothing(_: str) -> None: ...
@@ -50,6 +52,14 @@ class MirrorOptions:
     """Tables that are merged at the same time."""
     properties: Mapping[str, str] = field(default_factory=dict)
     """More TBLPROPERTIES for new tables."""
+    table_names: TableNames = "lower"
+    """What names become in the lake: see `PerTable`."""
+    views: str = ""
+    """catalog.schema of views for readers, of this mirror alone: see `reader_views`. Empty: none."""
+    tags: bool = False
+    """Give what is published a tag, cdcd_{name}, in each table: Iceberg only."""
+    per_table: Sequence[TableOptions | Mapping[str, Any]] = ()
+    """What holds for some tables: the fields of `TableOptions`."""
     on_step: Callable[[str], None] = _say_nothing
     """Is called with each step before it is done."""
 
@@ -64,12 +74,14 @@ def make_mirror(
 ) -> Mirror:
     """Make the mirror of the `tables` in `catalog` (as catalog.schema).
 
-    Tables that match later join by themselves. Each is called {schema}_{table} in the catalog.
+    Tables that match later join by themselves. Each is called {schema}_{table} in the catalog, unless `per_table` says
+    another name.
     Raises SettingsError for an unknown format or option, or for a name that a mirror cannot have.
     """
     _check("table format", format, tuple(_TARGETS))
     _check("deletes", options.deletes, ("hard", "soft"))
     _check("schema_changes", options.schema_changes, ("stop", "follow"))
+    _check("table_names", options.table_names, ("lower", "escaped", "postgresql"))
     _check("table_errors", options.table_errors, ("quarantine", "stop"))
     if not options.name.replace("_", "").isalnum():
         raise SettingsError(
@@ -77,12 +89,25 @@ def make_mirror(
         )
     catalog = _quoted(catalog)
     target = _TARGETS[format](spark, options.properties)
-    place = MirrorPlace(options.name, catalog, TableList.of(tables))
+    entries = [TableOptions.of(each) for each in options.per_table]
+    for entry in entries:
+        target.check_layout(entry.layout)
+    per_table = PerTable(entries, options.deletes, options.schema_changes, names=options.table_names)
+    wanted = TableList((*TableList.of(tables).patterns, *per_table.excluded))
+    place = MirrorPlace(options.name, catalog, wanted, per_table)
     quarantine = Quarantine(options.table_errors, options.on_step)
     planner = Planner(topics.cuts, topics.names, place, options.rows_max, options.on_step, quarantine)
-    follow = options.schema_changes == "follow"
-    merger = TableMerger(topics.kafka, topics.writers, target, options.deletes, follow=follow)
-    run_log = RunLog(target, catalog, options.name)
+    merger = HistoryMerger(Batches(topics.kafka, topics.writers), target, per_table)
+    views = _quoted(options.views) if options.views else ""
+    if views == catalog:
+        raise SettingsError(
+            f"views = {options.views!r} has the tables themselves",
+            "Name another schema",
+            code="mirror-settings-invalid",
+        )
+    if options.tags and format == "delta":
+        raise SettingsError("Delta has no tags", "Leave tags out, or use views", code="mirror-settings-invalid")
+    run_log = RunLog(target, catalog, options.name, ReaderViews(target, views, options.tags).show)
     return Mirror(options.name, planner, run_log, merger, target, options.parallel, options.on_step, quarantine)
 
 

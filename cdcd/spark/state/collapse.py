@@ -228,6 +228,13 @@ def single_rows(events: DataFrame, columns: Sequence[dict[str, Any]]) -> DataFra
     )
 
 
+def keyed_rows(base: DataFrame, columns: Sequence[dict[str, Any]], key: Sequence[str]) -> DataFrame:
+    """The rows of a table as flat events have theirs: _key, _row and _lost."""
+    row = f.struct(*(f.col(c["name"]).cast(ddl(c["type"])).alias(c["name"]) for c in columns))
+    rows = base.select(row.alias("_row"), f.col(UNREPRESENTABLE).alias("_lost"))
+    return rows.withColumn("_key", _key(key, columns))
+
+
 def fill_key_changes(
     events: DataFrame, base: DataFrame | None, columns: Sequence[dict[str, Any]], key: Sequence[str]
 ) -> DataFrame:
@@ -238,11 +245,7 @@ def fill_key_changes(
     schema = events.schema["_row"].dataType
     before = None
     if base is not None:
-        lost = f.col(UNREPRESENTABLE)
-        keyed = base.withColumn(
-            "_row", f.struct(*(f.col(c["name"]).cast(ddl(c["type"])).alias(c["name"]) for c in columns))
-        )
-        before = keyed.withColumn("_lost", lost).withColumn("_key", _key(key, columns)).select("_key", "_row", "_lost")
+        before = keyed_rows(base, columns, key)
     while True:
         is_incomplete = (f.col(OP) == "c") & (f.size(UNCHANGED) > 0)
         events = events.localCheckpoint()

@@ -14,6 +14,8 @@ from typing import Any, ClassVar
 
 from pyspark.sql import DataFrame, Row
 
+from cdcd.errors import SettingsError
+from cdcd.spark.mirror.per_table import Layout
 from cdcd.spark.mirror.targets.target import Tag, Target, decimal_of
 
 _WIDER: frozenset[tuple[str, str]] = frozenset(
@@ -41,6 +43,18 @@ class Delta(Target):
         "delta.enableTypeWidening": "true",
         "delta.setTransactionRetentionDuration": "interval 1 day",  # each run leaves one, which no later run needs
     }
+
+    def check_layout(self, layout: Layout) -> None:
+        if layout.order_by:
+            raise SettingsError("Delta has no order_by", "Use cluster_by", code="mirror-settings-invalid")
+        if layout.cluster_by and layout.partition_by:
+            raise SettingsError(
+                "Delta has no table with both partition_by and cluster_by",
+                "Leave one out",
+                code="mirror-settings-invalid",
+            )
+
+    def order(self, table: str, columns: Sequence[str]) -> None: ...
 
     def widens(self, old: str, new: str) -> bool:
         if (old, new) in _WIDER:

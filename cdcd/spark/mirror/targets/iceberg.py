@@ -8,7 +8,7 @@ got rows since it looked.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, ClassVar
@@ -17,8 +17,10 @@ from pyspark.errors import IllegalArgumentException
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as f
 
-from cdcd.errors import GapError
+from cdcd.errors import GapError, SettingsError
+from cdcd.spark.mirror.per_table import Layout
 from cdcd.spark.mirror.targets.target import Tag, Target, decimal_of
+from cdcd.spark.reading.missing_values import sql_text
 
 _WIDER: frozenset[tuple[str, str]] = frozenset([("int", "bigint"), ("float", "double")])
 
@@ -33,6 +35,15 @@ class Iceberg(Target):
         "write.update.mode": "merge-on-read",
         "write.delete.mode": "merge-on-read",
     }
+
+    def check_layout(self, layout: Layout) -> None:
+        if layout.cluster_by:
+            raise SettingsError(
+                "Iceberg has no cluster_by", "Use partition_by, and order_by", code="mirror-settings-invalid"
+            )
+
+    def order(self, table: str, columns: Sequence[str]) -> None:
+        self.spark.sql(f"ALTER TABLE {table} WRITE ORDERED BY {', '.join(columns)}")
 
     def widens(self, old: str, new: str) -> bool:
         before, after = decimal_of(old), decimal_of(new)
@@ -107,6 +118,11 @@ class Iceberg(Target):
     def _marks(self, mirror: str, version: int | None) -> dict[str, str]:
         return {f"spark.sql.iceberg.snapshot-property.cdcd.load.{mirror}": str(version)}
 
+    def tag(self, table: str, name: str, version: int) -> None:
+        refs = self.spark.sql(f"SELECT name, snapshot_id FROM {table}.refs").collect()
+        if (name, version) not in {tuple(row) for row in refs}:
+            self.commit(f"ALTER TABLE {table} CREATE OR REPLACE TAG `{name}` AS OF VERSION {version}")
+
     def compact(self, table: str) -> Any:
         return self._call("rewrite_data_files", table)
 
@@ -118,7 +134,7 @@ class Iceberg(Target):
 
     def _call(self, procedure: str, table: str, more: str = "") -> Any:
         catalog, _, name = table.partition(".")
-        return self.spark.sql(f"CALL {catalog}.system.{procedure}(table => '{name.replace('`', '')}'{more})").collect()
+        return self.spark.sql(f"CALL {catalog}.system.{procedure}(table => {sql_text(name)}{more})").collect()
 
 
 def _half(tag: Tag) -> str:

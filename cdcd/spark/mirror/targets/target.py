@@ -16,6 +16,9 @@ from typing import Any, ClassVar, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
+from cdcd.spark.mirror.per_table import Layout
+from cdcd.spark.reading.missing_values import sql_text
+
 _INSTANT: Final = re.compile(r"\btimestamp\b(?!:)")
 """The type, and not a field of the name: Spark shows timestamp_ltz so."""
 
@@ -51,11 +54,44 @@ class Target:
     def refresh(self, table: str) -> None:
         """Let the session see what other processes have committed to the table."""
 
-    def create(self, table: str, columns: str) -> None:
+    def create(self, table: str, columns: str, layout: Layout | None = None) -> None:
         """Make the table, unless it exists. `columns`: as in CREATE TABLE's parentheses."""
-        shown = ", ".join(f"'{name}' = '{value}'" for name, value in self._properties.items())
-        properties = f" TBLPROPERTIES ({shown})" if shown else ""
-        self.spark.sql(f"CREATE TABLE IF NOT EXISTS {table} ({columns}) USING {self.using}{properties}")
+        layout = layout or Layout()
+        clauses = [f"CREATE TABLE IF NOT EXISTS {table} ({columns}) USING {self.using}"]
+        if layout.partition_by:
+            clauses.append(f"PARTITIONED BY ({', '.join(layout.partition_by)})")
+        if layout.cluster_by:
+            clauses.append(f"CLUSTER BY ({', '.join(layout.cluster_by)})")
+        if layout.location:
+            clauses.append(f"LOCATION {sql_text(layout.location)}")
+        if properties := self._properties | dict(layout.properties):
+            clauses.append(f"TBLPROPERTIES ({_pairs(properties)})")
+        self.spark.sql(" ".join(clauses))
+
+    def adopt(self, table: str, layout: Layout) -> None:
+        """Take a table that a person has made: give it the properties that it lacks."""
+        has = {row["key"] for row in self.spark.sql(f"SHOW TBLPROPERTIES {table}").collect()}
+        wanted = self._properties | dict(layout.properties)
+        if lacking := {name: value for name, value in wanted.items() if name not in has}:
+            self.spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ({_pairs(lacking)})")
+
+    def property(self, table: str, name: str) -> str | None:
+        """A property of the table; None if it has none of this name."""
+        row = self.spark.sql(f"SHOW TBLPROPERTIES {table}").where(f"key = {sql_text(name)}").first()
+        return None if row is None else str(row["value"])
+
+    def is_own(self, table: str) -> bool:
+        """Whether the table is of this format."""
+        rows = self.spark.sql(f"DESCRIBE TABLE EXTENDED {table}").collect()
+        return all(row["data_type"].lower() == self.using for row in rows if row["col_name"] == "Provider")
+
+    def order(self, table: str, columns: Sequence[str]) -> None:
+        """Let all that is written be sorted by these columns, if `check_layout` allows them."""
+        raise NotImplementedError
+
+    def check_layout(self, layout: Layout) -> None:
+        """Raise SettingsError if the format has no such layout."""
+        raise NotImplementedError
 
     def columns(self, table: str) -> dict[str, str]:
         """The table's columns and their types, as `reading.types.ddl` writes them."""
@@ -167,6 +203,10 @@ class Target:
             for name in settings:
                 self.spark.conf.unset(name)
 
+    def tag(self, table: str, name: str, version: int) -> None:
+        """Give a version a name, which another version may have had: only Iceberg has such."""
+        raise NotImplementedError
+
     def compact(self, table: str) -> Any:
         """Rewrite small files into large ones. The rows do not change."""
         raise NotImplementedError
@@ -174,6 +214,15 @@ class Target:
     def remove_old_files(self, table: str, older_than: datetime) -> Any:
         """Remove the files of versions that were no longer the newest one at this time."""
         raise NotImplementedError
+
+
+def unqualified(table: str) -> str:
+    """The last part of catalog.schema.table, quoted as it is."""
+    return "`" + table.rpartition(".`")[2]
+
+
+def _pairs(properties: Mapping[str, str]) -> str:
+    return ", ".join(f"{sql_text(name)} = {sql_text(value)}" for name, value in properties.items())
 
 
 def _quoted(name: str) -> str:

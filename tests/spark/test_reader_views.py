@@ -1,0 +1,137 @@
+"""Readers without Python see all tables at the published LSN: by views in SQL, by tags and versions elsewhere."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from servers.python_packages import python_with
+from support import transfers
+from support.stream import StreamFixture
+
+from cdcd.lsn import format_lsn
+
+if TYPE_CHECKING:
+    from cdcd.spark import Cdc
+    from cdcd.spark.packages import Format
+
+FORMATS = ("delta", "iceberg")
+
+DUCKDB = """
+import duckdb, glob, json, sys
+connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
+[extension] = glob.glob(sys.prefix + "/lib/python3*/site-packages/duckdb_ext/extensions/*/*/delta.duckdb_extension")
+connection.execute(f"LOAD '{extension}'")
+runs, folder = sys.argv[1:]
+[(lsn, tables)] = connection.execute(
+    f"SELECT lsn, tables FROM delta_scan('{runs}') WHERE state = 'published' ORDER BY run DESC LIMIT 1"
+).fetchall()
+total = 0
+for number, table in enumerate(tables):
+    path = folder + "/" + table["target"].rpartition(".")[2].strip("`")
+    connection.execute(f"ATTACH '{path}' AS t{number} (TYPE delta, VERSION {table['version']})")
+    total += connection.execute(f"SELECT sum(balance) FROM t{number}").fetchone()[0]
+print(json.dumps([lsn, int(total)]))
+"""
+"""The second engine on Delta's files: DuckDB, by the newest published row of cdcd_runs."""
+
+PYICEBERG = """
+import glob, json, os, sys
+from pyiceberg.table import StaticTable
+total = 0
+for folder in sys.argv[1:]:
+    table = StaticTable.from_metadata(max(glob.glob(folder + "/metadata/*.metadata.json"), key=os.path.getmtime))
+    rows = table.scan(snapshot_id=table.snapshot_by_name("cdcd_mirror").snapshot_id).to_arrow()
+    total += sum(rows["balance"].to_pylist())
+print(json.dumps(int(total)))
+"""
+"""The second engine on Iceberg's files: PyIceberg, by the tag."""
+
+
+class Crash(Exception):
+    """Stands for the death of the process."""
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("form", FORMATS)
+def test_views_tags_and_versions_show_all_tables_at_the_published_lsn(
+    stream: StreamFixture,
+    cdc: Cdc,
+    lake: Callable[[str], str],
+    warehouse: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    form: Format,
+) -> None:
+    stream.sql(*transfers.CREATE)
+    daemon = stream.daemon(sink={"transaction_linger_ms": 20}).start()
+    daemon.wait_for_log("going on")
+    stream.sql(transfers.FILL)
+    daemon.wait_until_confirmed()
+    catalog, views = lake(form), f"{lake('delta')}_views"
+    sql, schema = cdc.spark.sql, catalog.rpartition(".")[2]
+
+    def run() -> Any:
+        return cdc.mirror("public.*", catalog, form, views=views, tags=form == "iceberg")
+
+    def check(lsn: int) -> None:
+        shown = sql(f"SELECT DISTINCT run, switching_to, lsn, lsn_text FROM {views}.cdcd_published").collect()
+        assert [tuple(row) for row in shown] == [(mirror.published().run, None, lsn, format_lsn(lsn))]
+        both = " + ".join(f"(SELECT sum(balance) FROM {views}.public_{name})" for name in transfers.TABLES)
+        assert sql(f"SELECT {both}").first()[0] == transfers.TOTAL
+        folder = warehouse / "delta" / f"{schema}.db" if form == "delta" else warehouse / "ice" / schema
+        if form == "delta":
+            duckdb = python_with("duckdb==1.4.4", "duckdb-ext-delta==1.4.4.20260205")
+            assert _played(duckdb, DUCKDB, str(folder / "cdcd_runs"), str(folder)) == [lsn, transfers.TOTAL]
+        else:
+            folders = [str(folder / f"public_{name}") for name in transfers.TABLES]
+            assert _played(python_with("pyiceberg[pyarrow]==0.12.0"), PYICEBERG, *folders) == transfers.TOTAL
+
+    mirror = run()
+    with transfers.Transfers(stream.dsn):
+        mirror.run_once()
+        check(mirror.published_lsn())
+        mirror.run_once()
+        check(mirror.published_lsn())
+        before, execute = mirror.published_lsn(), cdc.spark.sql
+        died: list[str] = []
+
+        def dies_amid_the_switch(statement: str) -> Any:
+            if f"VIEW {views}.`public_" in statement and not died:
+                died.append(statement)
+                raise Crash
+            return execute(statement)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(cdc.spark, "sql", dies_amid_the_switch)
+            with pytest.raises(Crash):
+                mirror.run_once()
+    assert sql(f"SELECT count(*) FROM {views}.cdcd_published WHERE switching_to IS NOT NULL").first()[0]
+    daemon.wait_until_confirmed()
+    mirror = run()  # another process
+    mirror.run_once()
+    assert mirror.published_lsn() > before
+    check(mirror.published_lsn())
+    made: list[str] = []
+
+    def noted(statement: str) -> Any:
+        made.append(statement)
+        return execute(statement)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(cdc.spark, "sql", noted)
+        stream.sql("UPDATE here SET balance = balance WHERE id = 1")
+        daemon.wait_until_confirmed()
+        run().run_once()
+    switched = [each for each in made if f"REPLACE VIEW {views}.`public_" in each]
+    assert len(switched) == 1, "other views than that of the touched table"
+    check(mirror.published_lsn())
+
+
+def _played(python: Path, script: str, *arguments: str) -> Any:
+    done = subprocess.run([str(python), "-c", script, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
