@@ -151,7 +151,10 @@ def test_a_table_of_many_types_comes_as_debezium_writes_it(stream: StreamFixture
         assert (fields["id"]["default"], fields["flag"]["default"], fields["flag"]["optional"]) == (0, True, False)
         assert fields["m"]["parameters"] == {"allowed": "sad,ok"}
     assert list(fold(records).values()) == [{"id": 7, **WANTED}]
-    assert not any("__cdcd.unrepresentable" in record.headers for record in records)
+    near = [json.loads(record.headers.get("__cdcd.unrepresentable", b"[]")) for record in records]
+    assert [[(each["column"], each["text"]) for each in values] for values in near if values] == [
+        [("z", "10:11:12+02"), ("iv", "1 mon 1 day")]  # Debezium's types hold neither the offset nor the months
+    ] * 3
     odd = sorted(read(stream.broker, f"{stream.prefix}.public.odd"), key=lambda record: record.payload["after"]["id"])
     assert [record.payload["after"] for record in odd] == [{"id": 1, "n": None}, {"id": 2, "n": None}]
     lost = [json.loads(record.headers["__cdcd.unrepresentable"]) for record in odd]
