@@ -91,7 +91,7 @@ class KeyEncoder:
         self.has_key = self._end != 0
         """Whether the events have a key."""
         self.hash: i64 = -1 if relation.partition_by.is_by_key else 0
-        """What decides the partition of the event; -1: its key."""
+        """The hash that decides the partition of the event; -1: that of the whole key does."""
         self.from_catalog = relation.identity in (IDENTITY_FULL, IDENTITY_NOTHING)
         """The key's columns come from the catalog, not from the stream. So the server may send nulls in them."""
         self.header = b""

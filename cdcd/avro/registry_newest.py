@@ -13,7 +13,6 @@ from typing import Any, Final
 from cdcd.avro.registry_answers import Meaning, RegistryError
 from cdcd.avro.registry_ids import RegistryIds
 from cdcd.avro.registry_patience import RegistryPatience
-from cdcd.errors import CdcdError, RequestRejected
 
 AGAIN_S: Final = 10.0
 """A subject is asked for again no sooner than so many seconds after the last time."""
@@ -23,7 +22,7 @@ KNOWN_MAX: Final = 10_000
 
 
 class NewestSchema:
-    """What a subject had when the registry was asked."""
+    """The schema that the registry gave as the newest of a subject."""
 
     def __init__(self, schema_id: int, schema: Any) -> None:
         self.schema_id = schema_id
@@ -60,22 +59,9 @@ class NewestSchemas:
             answer = self._patience.answer(partial(self._ids.newest, subject))
         except RegistryError as error:
             if error.meaning in (Meaning.UNKNOWN_USER, Meaning.NO_REGISTRY):
-                raise self._rejected(error) from error
+                raise self._ids.requests.rejected(error) from error
             return None  # an application chooses the subject: this one is refused
         return None if answer is None else _parsed(*answer)
-
-    def _rejected(self, error: RegistryError) -> CdcdError:
-        if error.meaning is Meaning.UNKNOWN_USER:
-            return RequestRejected(
-                f"the registry at {self._ids.requests.url} does not accept the credentials: {error.words}",
-                "Correct the user in avro.registry_config, such as basic.auth.user.info",
-                code="registry-access-denied",
-            )
-        return RequestRejected(
-            f"no schema registry answers at {self._ids.requests.url}: {error.words}",
-            "Correct avro.registry_url; curl URL/subjects shows a list where a registry is",
-            code="registry-unavailable",
-        )
 
 
 def _parsed(schema_id: int, text: str) -> NewestSchema | None:

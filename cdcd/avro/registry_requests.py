@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from cdcd.avro.registry_answers import Meaning, RegistryError, meaning
 from cdcd.clock import monotonic_s, wall_us
-from cdcd.errors import KafkaUnavailable, SettingsError, without_password
+from cdcd.errors import KafkaUnavailable, RequestRejected, SettingsError, without_password
 from cdcd.file_watch import FileWatch
 from cdcd.schema_registry_client import FILES, registry_client
 
@@ -124,6 +124,20 @@ class RegistryRequests:
         return KafkaUnavailable(
             f"the schema registry at {self.url} does not answer: {error.words}",
             "Look at the registry, and at avro.registry_url",
+            code="registry-unavailable",
+        )
+
+    def rejected(self, error: RegistryError) -> RequestRejected:
+        """Return the error that ends the daemon if its user or its URL is wrong."""
+        if error.meaning is Meaning.UNKNOWN_USER:
+            return RequestRejected(
+                f"the registry at {self.url} does not accept the credentials: {error.words}",
+                "Correct the user in avro.registry_config, such as basic.auth.user.info",
+                code="registry-access-denied",
+            )
+        return RequestRejected(
+            f"no schema registry answers at {self.url}: {error.words}",
+            "Correct avro.registry_url; curl URL/subjects shows a list where a registry is",
             code="registry-unavailable",
         )
 

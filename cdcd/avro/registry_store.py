@@ -23,7 +23,7 @@ from cdcd.avro.registry_patience import RegistryPatience, Wait, blocking_wait
 from cdcd.avro.registry_subjects import SubjectNames
 from cdcd.avro.schema_store import SchemaStore
 from cdcd.clock import monotonic_s
-from cdcd.errors import CdcdError, RequestRejected, Unpublishable
+from cdcd.errors import CdcdError, Unpublishable
 from cdcd.source.table_selection import qualified_name
 
 
@@ -88,17 +88,7 @@ class RegistryStore(SchemaStore):
                 table=table,
                 code="registry-access-denied",
             )
-        if error.meaning is Meaning.UNKNOWN_USER:
-            return RequestRejected(
-                f"the registry at {url} does not accept the credentials: {error.words}",
-                "Correct the user in avro.registry_config, such as basic.auth.user.info",
-                code="registry-access-denied",
-            )
-        return RequestRejected(
-            f"no schema registry answers at {url}: {error.words}",
-            "Correct avro.registry_url; curl URL/subjects shows a list where a registry is",
-            code="registry-unavailable",
-        )
+        return self._ids.requests.rejected(error)
 
     def _missing(self, table: tuple[str, str], subject: str, why: str) -> Unpublishable:
         name = qualified_name(*table)

@@ -48,7 +48,7 @@ class KeyEncoder:
         self.has_key = bool(self.fields)
         """Whether the events have a key."""
         self.hash: i64 = -1 if relation.partition_by.is_by_key else 0
-        """What decides the partition of the key that was encoded last; -1: this key."""
+        """The hash that decides the partition of the last encoded key; -1: that of the whole key does."""
         self._column = relation.partition_by.column
         self.from_catalog = relation.identity in (IDENTITY_FULL, IDENTITY_NOTHING)
         """The key's columns come from the catalog, not from the stream. So the server may send nulls in them."""
