@@ -72,7 +72,8 @@ def test_a_daemon_that_a_library_aborts_leaves_the_stacks_of_its_threads(stream:
     assert daemon.wait(10.0) == -signal.SIGABRT
     log = daemon.log.read_text()
     assert "Fatal Python error: Aborted" in log
-    assert "Current thread" in log
+    # The thread that aborts may be one of librdkafka's, which has no Python stack: the main thread's is there always.
+    assert "in execute" in log.partition("Fatal Python error")[2]
 
 
 @pytest.mark.in_turns(2)

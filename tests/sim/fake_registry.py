@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from cdcd.avro.registry_answers import Meaning, RegistryError
 from cdcd.avro.single_object import fingerprint
-from cdcd.errors import KafkaUnavailable
+from cdcd.errors import KafkaUnavailable, RequestRejected
 
 if TYPE_CHECKING:
     from sim.replica import Life
@@ -84,6 +84,9 @@ class SimRegistryIds:
 
     def unavailable(self, error: RegistryError) -> KafkaUnavailable:
         return KafkaUnavailable(error.words, code="kafka-unavailable")
+
+    def rejected(self, error: RegistryError) -> RequestRejected:
+        return RequestRejected(error.words, code="registry-unavailable")
 
     def known(self, subject: str, text: str) -> int | None:
         asked = self._asked.get((subject, text))
