@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from servers.python_packages import python_with
 from support import transfers
+from support.lake_readers import LakeReader
 from support.stream import StreamFixture
 
 from cdcd.lsn import format_lsn
@@ -20,24 +21,6 @@ if TYPE_CHECKING:
     from cdcd.spark.packages import Format
 
 FORMATS = ("delta", "iceberg")
-
-DUCKDB = """
-import duckdb, glob, json, sys
-connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
-[extension] = glob.glob(sys.prefix + "/lib/python3*/site-packages/duckdb_ext/extensions/*/*/delta.duckdb_extension")
-connection.execute(f"LOAD '{extension}'")
-runs, folder = sys.argv[1:]
-[(lsn, tables)] = connection.execute(
-    f"SELECT lsn, tables FROM delta_scan('{runs}') WHERE state = 'published' ORDER BY run DESC LIMIT 1"
-).fetchall()
-total = 0
-for number, table in enumerate(tables):
-    path = folder + "/" + table["target"].rpartition(".")[2].strip("`")
-    connection.execute(f"ATTACH '{path}' AS t{number} (TYPE delta, VERSION {table['version']})")
-    total += connection.execute(f"SELECT sum(balance) FROM t{number}").fetchone()[0]
-print(json.dumps([lsn, int(total)]))
-"""
-"""The second engine on Delta's files: DuckDB, by the newest published row of cdcd_runs."""
 
 PYICEBERG = """
 import glob, json, os, sys
@@ -83,10 +66,9 @@ def test_views_tags_and_versions_show_all_tables_at_the_published_lsn(
         both = " + ".join(f"(SELECT sum(balance) FROM {views}.public_{name})" for name in transfers.TABLES)
         assert sql(f"SELECT {both}").first()[0] == transfers.TOTAL
         folder = warehouse / "delta" / f"{schema}.db" if form == "delta" else warehouse / "ice" / schema
-        if form == "delta":
-            duckdb = python_with("duckdb==1.4.4", "duckdb-ext-delta==1.4.4.20260205")
-            assert _played(duckdb, DUCKDB, str(folder / "cdcd_runs"), str(folder)) == [lsn, transfers.TOTAL]
-        else:
+        with LakeReader(form, folder, "balance") as reader:
+            assert reader.read() == (lsn, transfers.TOTAL)
+        if form == "iceberg":
             folders = [str(folder / f"public_{name}") for name in transfers.TABLES]
             assert _played(python_with("pyiceberg[pyarrow]==0.12.0"), PYICEBERG, *folders) == transfers.TOTAL
 
