@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
-from chaos.events import Format, Position, position_of
+from chaos.events import Format, Position, position_of, table_place
 from chaos.masks import Masks
 from chaos.reading import Place, Record
 from support.daemon import command, environment
@@ -165,7 +165,11 @@ class Counts:
     """Judges the records of these tables and of the outbox. `problems` says what is wrong."""
 
     def __init__(self, prefix: str, form: Format, masks: Masks) -> None:
-        self._tables = {f"{prefix}.counted.{name}": name for name in TABLES}
+        own = {f"{prefix}.counted.{name}": name for name in TABLES}
+        shared = {table_place(f"{prefix}.counts", f"counted.{name}"): name for name in TABLES}
+        self._tables = own | shared
+        """The names of the tables by the place of their events: each has a topic, or all have one."""
+        self._topics = {place.partition("#")[0] for place in self._tables}
         self._outbox = f"{prefix}.outbox."
         self._snapshots = f"{prefix}.snapshots"
         self._form = form
@@ -184,7 +188,7 @@ class Counts:
 
     def has(self, topic: str) -> bool:
         """Whether it judges the records of this topic."""
-        return topic in self._tables or self.has_events(topic)
+        return topic in self._topics or self.has_events(topic)
 
     def has_events(self, topic: str) -> bool:
         """Whether it is a topic of the outbox."""
@@ -242,7 +246,7 @@ class Counts:
         event = self._form.event(record)
         assert event.key is not None
         assert event.after is not None
-        table, row, v = self._tables[event.topic], int(event.key["id"]), int(event.after["v"] or "")
+        table, row, v = self._tables[event.table_place], int(event.key["id"]), int(event.after["v"] or "")
         what = f"{table} {row}, v {v} at {event.position}"
         if "ce_id" in record.headers:
             self._take_id(record.headers)

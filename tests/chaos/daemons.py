@@ -5,6 +5,7 @@ Before: `run` makes two of them; one streams, the other stands by. After: `fault
 
 from __future__ import annotations
 
+import contextlib
 import re
 import resource
 import signal
@@ -38,7 +39,8 @@ class RestartedDaemon:
         folder = folder / name
         folder.mkdir(parents=True)
         self._port = free_port()
-        spool = {"directory": str(folder / "spool"), **settings.pop("spool", {})}
+        self.spool = folder / "spool"
+        spool = {"directory": str(self.spool), **settings.pop("spool", {})}
         monitoring = {"host": "127.0.0.1", "port": self._port}
         daemon = Daemon(folder, dsn, broker, prefix, spool=spool, monitoring=monitoring, **settings)
         self.slot = daemon.slot
@@ -87,8 +89,9 @@ class RestartedDaemon:
         """Let the daemon write no file larger than this, as on a full disk; -1 takes the limit away."""
         pid = self.pid
         if pid is not None:
-            hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)[1]
-            resource.prlimit(pid, resource.RLIMIT_FSIZE, (size_bytes, hard))
+            with contextlib.suppress(ProcessLookupError):  # it ends at this moment
+                hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)[1]
+                resource.prlimit(pid, resource.RLIMIT_FSIZE, (size_bytes, hard))
 
     def last_words(self) -> list[str]:
         """The last lines of its log, without the lines about what it published."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from chaos import counts, masks
-from chaos.connect_events import Debezium, Decode, RegistryDecoder, Rows, json_decoder
+from chaos.connect_events import Debezium, Decode, RegistryDecoder, Rows, SharedTopics, json_decoder
 from chaos.events import Avro, Format, Json
 
 FORMATS = [f"{form}/{encoding}" for form in ("cdcd", "debezium", "row") for encoding in ("avro", "json", "json-schema")]
@@ -24,18 +24,22 @@ DELETES = ["tombstone", "rewrite", "rewrite-with-tombstone"]
 KEY: dict[str, Any] = {"match": '"odd one".*', "key": ["b", "A"], "partitions": 2}
 """The entry of [[table]] for the table that `writers.KEYLESS` is about."""
 
-ROUTINGS: dict[str, tuple[list[str], str]] = {
-    "own topics": ([], ""),
-    "topics by a pattern": (["public.*"], "{prefix}.tables.{table}-of-{schema}"),
-    "all tables of a schema in one topic": (["public.*"], "{prefix}.together"),
-    "all tables in one topic": (["public.*", '"odd one".*'], "{prefix}.together"),
+ROUTINGS: dict[str, dict[str, str]] = {
+    "own topics": {},
+    "topics by a pattern": {"public.*": "{prefix}.tables.{table}-of-{schema}"},
+    "all tables of a schema in one topic": {"public.*": "{prefix}.together", "counted.*": "{prefix}.counts"},
+    "tables of two schemas in one topic": {
+        "public.*": "{prefix}.together",
+        '"odd one".*': "{prefix}.together",
+        "counted.*": "{prefix}.counts",
+    },
 }
-"""What [[table]] says of topics: the patterns, and the topic of what they match."""
-SHARING = ("cdcd",)
-"""The formats whose tables may share a topic."""
+"""What [[table]] says of topics: the topic of what each pattern matches."""
 
 _DEBEZIUM: dict[str, Any] = {"decimal_handling_mode": "string", "schema_name_adjustment_mode": "avro"}
-_ROW: dict[str, Any] = {"add_fields": ["op", "source.lsn", "source.txId", "source.sequence"]}
+_ROW: dict[str, Any] = {
+    "add_fields": ["op", "source.schema", "source.table", "source.lsn", "source.txId", "source.sequence"]
+}
 
 
 @dataclass(frozen=True)
@@ -61,9 +65,7 @@ class Draw:
         chosen = [random.Random(f"{name} {seed}").random() < 0.5 for name in ("headers", "masks", "key")]
         # Only headers say where a delete without a value stands.
         chosen[0] |= form.startswith("row/") and deletes == "tombstone"
-        may_share = form.partition("/")[0] in SHARING
-        routings = [name for name, (_, topic) in ROUTINGS.items() if may_share or "{table}" in topic or not topic]
-        routing = routing or random.Random(f"routing {seed}").choice(routings)
+        routing = routing or random.Random(f"routing {seed}").choice([*ROUTINGS])
         headers, has_masks, has_key = chosen
         return Draw(form, deletes, headers, has_masks, has_key, routing)
 
@@ -90,25 +92,34 @@ class Draw:
             settings["avro"] = {"registry_url": registry_url}
         if self.has_masks:
             settings["tables"] = {"hash_secret": masks.SECRET}
-        patterns, topic = ROUTINGS[self.routing]
+        topics = ROUTINGS[self.routing]
         entries = [*counts.ENTRIES, *(masks.ENTRIES if self.has_masks else ())]
         if self.has_key:
             # Tables that share a topic have as many partitions.
-            entries.append({name: said for name, said in KEY.items() if name != "partitions" or "{table}" in topic})
-        entries += [{"match": pattern, "topic": topic} for pattern in patterns]
+            left_out = "partitions" if KEY["match"] in topics else ""
+            entries.append({name: said for name, said in KEY.items() if name != left_out})
+        entries += [{"match": pattern, "topic": topic} for pattern, topic in topics.items()]
         return settings | {"table": entries}
 
-    def reader(self, schemas: list[str]) -> Format:
+    def topic(self, prefix: str, schema: str, table: str) -> str:
+        """The topic of a table with a plain name."""
+        topic = ROUTINGS[self.routing].get(f"{schema}.*", "{prefix}.{schema}.{table}")
+        return topic.format(prefix=prefix, schema=schema, table=table)
+
+    def reader(self, schemas: list[str], prefix: str) -> Format:
         """What takes the events apart. `schemas`: those of the registry."""
         form, _, encoding = self.form.partition("/")
         with_schemas = encoding == "json-schema"
         if form == "cdcd":
             return Avro() if encoding == "avro" else Json(with_schemas=with_schemas)
         decode: Decode = RegistryDecoder(schemas) if encoding == "avro" else json_decoder(with_schemas=with_schemas)
+        topics = ROUTINGS[self.routing].values()
+        shared = SharedTopics(prefix, {topic.format(prefix=prefix) for topic in topics if "{table}" not in topic})
         if form == "debezium":
-            return Debezium(decode, has_headers=self.has_headers)
+            return Debezium(decode, shared, has_headers=self.has_headers)
         return Rows(
             decode,
+            shared,
             has_headers=self.has_headers,
             has_tombstones=self.deletes == "rewrite-with-tombstone",
             has_flags=self.deletes != "tombstone",

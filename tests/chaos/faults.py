@@ -25,6 +25,8 @@ from servers.processes import children
 from support.proxy import Armed, Link, Proxy, is_end_of_transaction
 
 GAP_S = (0.5, 7.0)
+LONGEST_S = 600.0
+"""So long a fault may last: a cluster of three brokers that is restarted one by one, on a machine with other work."""
 CALM_EVERY_S = 75.0
 CALM_S = 20.0
 FILE_SIZE = 300_000
@@ -113,8 +115,11 @@ class Faults(threading.Thread):
 
     def calm(self, seconds: float) -> None:
         """Wait until every fault is over, then make none for some seconds."""
+        deadline = time.monotonic() + LONGEST_S
         for thread in self._running:
-            thread.join(60)
+            thread.join(max(0.0, deadline - time.monotonic()))
+            if thread.is_alive():  # the servers must not be closed under it
+                raise TimeoutError(f"the fault {thread.name} is not over after {LONGEST_S:.0f} s")
         self._running.clear()
         began = time.monotonic()
         self.done.wait(seconds)
@@ -123,7 +128,7 @@ class Faults(threading.Thread):
     def finish(self) -> None:
         """Start no more faults, and wait until every fault is over."""
         self.done.set()
-        self.join(120)
+        self.join(LONGEST_S)
         self.calm(0)
 
     def _deal(self) -> str:

@@ -12,7 +12,7 @@ import random
 import resource
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -86,11 +86,11 @@ class OneBroker:
 class ThreeBrokers:
     """A cluster, and its proxies."""
 
-    def __init__(self, proxied: ProxiedCluster, prefix: str, slot: str, folder: Path) -> None:
-        """`prefix` and `slot` are the daemons'; `folder` is for files."""
+    def __init__(self, proxied: ProxiedCluster, prefix: str, slot: str, topics: Collection[str], folder: Path) -> None:
+        """`prefix` and `slot` are the daemons', `topics` their busiest ones; `folder` is for files."""
         self._proxied = proxied
         self._transactional_ids = [f"{prefix}-{slot}", f"{prefix}-{slot}.2"]
-        self._topics = [f"{prefix}.progress", f"{prefix}.public.items", f"{prefix}.public.bulk"]
+        self._topics = [f"{prefix}.progress", *topics]
         self._clock = ShiftedClock(folder)
         self.proxies = proxied.to_clients
         self.bootstrap = proxied.bootstrap
@@ -123,6 +123,8 @@ class ThreeBrokers:
 
     def _leader(self, dice: random.Random) -> servers.Kafka:
         leaders = asked(lambda: self._proxied.leaders(dice.choice(self._topics)))
+        if not leaders:  # nothing was written into the topic so far
+            raise MissedError
         return self._broker(dice.choice(list(leaders.values())))
 
     def _coordinator(self, dice: random.Random) -> servers.Kafka:

@@ -8,7 +8,8 @@ No code of cdcd masks here: only the manual's rules.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import os
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,12 @@ _SEEN: dict[tuple[str, str], _See] = {
 }
 
 
+def files_below(folder: Path) -> Iterator[Path]:
+    """The files below a folder in which others remove files and folders (Path.glob may raise FileNotFoundError)."""
+    for parent, _, names in os.walk(folder):
+        yield from (Path(parent, name) for name in names)
+
+
 class Masks:
     """The masks of one run; not `on`: there are none."""
 
@@ -83,7 +90,7 @@ class Masks:
         found = []
         for path in paths:
             try:
-                data = path.read_bytes() if path.is_file() else b""
+                data = path.read_bytes()
             except FileNotFoundError:
                 continue
             if hidden := self.leak(data):

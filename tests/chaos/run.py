@@ -44,7 +44,7 @@ from chaos.daemons import RestartedDaemon, wait_for  # noqa: E402
 from chaos.draws import FORMATS, ROUTINGS, Draw  # noqa: E402
 from chaos.faults import Faults, World  # noqa: E402
 from chaos.kafka_faults import OneBroker, ThreeBrokers  # noqa: E402
-from chaos.masks import Masks  # noqa: E402
+from chaos.masks import Masks, files_below  # noqa: E402
 from chaos.report import Report  # noqa: E402
 from chaos.topic_check import TopicCheck  # noqa: E402
 from chaos.writers import KEYLESS, SCHEMA, Ledger, Writer  # noqa: E402
@@ -158,10 +158,10 @@ def chaos(
     masks = Masks(on=draw.has_masks)
     with ExitStack() as stack:
         postgres = stack.enter_context(servers.PostgreSQL(version, settings=POSTGRES))
-        kafka = stack.enter_context(kafka_of(kafka_version, brokers, folder))
+        kafka = stack.enter_context(kafka_of(kafka_version, brokers, folder, draw))
         to_postgres = stack.enter_context(Proxy(postgres.port))
         registry = stack.enter_context(Registry())
-        reader = draw.reader(registry.schemas)
+        reader = draw.reader(registry.schemas, PREFIX)
         ledger = Ledger(lambda change: reader.shown(masks.shown(change)))
         with psycopg.connect(postgres.dsn(), autocommit=True) as sql:
             sql.execute((SCHEMA + counts.SCHEMA).encode())
@@ -188,7 +188,7 @@ def chaos(
         faults = Faults(World(postgres, kafka, to_postgres, daemons), seed, only)
         time.sleep(3)
         faults.start()
-        leaks = _wait(minutes * 60, faults, check, running(*writers, counting, person), masks, folder)
+        leaks = _wait(minutes * 60, faults, check, running(*writers, counting, person), masks, daemons)
         faults.finish()
         counting.done.set()
         counting.join(60)
@@ -213,18 +213,24 @@ def chaos(
 
 
 @contextmanager
-def kafka_of(version: str, brokers: int, folder: Path) -> Iterator[OneBroker | ThreeBrokers]:
+def kafka_of(version: str, brokers: int, folder: Path, draw: Draw) -> Iterator[OneBroker | ThreeBrokers]:
     """Start one broker or three, with their proxies."""
     if brokers == 1:
         with proxied_kafka(KAFKA, version) as (kafka, proxy):
             yield OneBroker(kafka, proxy)
     else:
         with proxied_cluster(version, settings=KAFKA) as proxied:
-            yield ThreeBrokers(proxied, PREFIX, SLOT, folder)
+            topics = {draw.topic(PREFIX, "public", table) for table in ("items", "bulk")}
+            yield ThreeBrokers(proxied, PREFIX, SLOT, sorted(topics), folder)
 
 
 def _wait(
-    seconds: float, faults: Faults, check: TopicCheck, writers: tuple[Part, ...], masks: Masks, folder: Path
+    seconds: float,
+    faults: Faults,
+    check: TopicCheck,
+    writers: tuple[Part, ...],
+    masks: Masks,
+    daemons: list[RestartedDaemon],
 ) -> list[str]:
     """Wait; returns what the files of the spools hold that must be hidden."""
     deadline = time.monotonic() + seconds
@@ -232,7 +238,7 @@ def _wait(
     while time.monotonic() < deadline:
         time.sleep(0.5)
         check.restart_silent_reader()
-        leaks = leaks or masks.leaks(folder.glob("daemon-*/spool/**/*"))
+        leaks = leaks or masks.leaks(file for daemon in daemons for file in files_below(daemon.spool))
         for part in running(faults, check, *writers):
             if part.error is not None:
                 raise part.error

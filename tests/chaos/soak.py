@@ -12,6 +12,7 @@ and every row is right, otherwise 1.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import random
 import sys
@@ -30,7 +31,7 @@ import psycopg  # noqa: E402
 import servers  # noqa: E402
 from chaos.daemons import RestartedDaemon, wait_for  # noqa: E402
 from chaos.events import Avro  # noqa: E402
-from chaos.masks import Masks  # noqa: E402
+from chaos.masks import Masks, files_below  # noqa: E402
 from chaos.run import POSTGRES, SETTINGS, commit, running, settle  # noqa: E402
 from chaos.topic_check import TopicCheck  # noqa: E402
 from chaos.writers import SCHEMA, Ledger, Writer  # noqa: E402
@@ -175,11 +176,9 @@ def _sample(daemon: RestartedDaemon, spool: Path, seconds: float) -> list[Series
 def _measures(pid: int, spool: Path) -> dict[str, float]:
     status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
     spooled = 0
-    for path in spool.rglob("*.spool"):
-        try:
-            spooled += path.stat().st_size
-        except FileNotFoundError:  # its transaction has just ended
-            continue
+    for path in files_below(spool):
+        with contextlib.suppress(FileNotFoundError):  # its transaction has just ended
+            spooled += path.stat().st_size if path.suffix == ".spool" else 0
     return {
         "rss_mb": int(status["VmRSS"].split()[0]) / 1024,
         "files": float(len(list(Path(f"/proc/{pid}/fd").iterdir()))),
