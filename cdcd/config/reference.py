@@ -134,7 +134,7 @@ def bounds(name: str, field: FieldInfo) -> str:
 
 
 def _default_size(name: str, field: FieldInfo) -> str:
-    return f" Default: {quantity(name, field.default)}." if "bytes" in name else ""
+    return f" Default: {quantity(name, field.default)}." if "bytes" in name and field.default is not None else ""
 
 
 def quantity(name: str, number: Any) -> str:

@@ -369,7 +369,7 @@ class TableSettings(BaseModel):
         examples=["public.customers"],
         description="The tables, as schema.table; * stands for any name. For each thing that "
         "entries say, the first one counts that matches a table and says it: the columns (include or exclude), mask, "
-        "key, topic, partitions, partition_by, snapshot, where, order and hours.",
+        "key, topic, partitions, partition_by, snapshot, where, order, hours, time_zone and the rates.",
     )
     include: tuple[str, ...] = Field(
         (),
@@ -445,8 +445,29 @@ class TableSettings(BaseModel):
     hours: Annotated[str, AfterValidator(checked_hours)] | None = Field(
         None,
         examples=["22:00-06:00"],
-        description="The hours of each day in which snapshots of the table are read, in place of snapshot.hours and in "
-        "snapshot.time_zone; empty: always. Tables that want a snapshot later wait for one that has begun.",
+        description="The hours of each day in which snapshots of the table are read, in place of snapshot.hours; "
+        "empty: always. Tables that want a snapshot later wait for one that has begun.",
+    )
+    time_zone: Annotated[str, AfterValidator(checked_time_zone)] | None = Field(
+        None,
+        examples=["Europe/Berlin"],
+        description="The time zone of the table's hours, in place of snapshot.time_zone.",
+    )
+    rows_per_second: int | None = Field(
+        None,
+        ge=0,
+        le=1_000_000_000,
+        examples=[5000],
+        description="How many rows of snapshots of the table the daemon reads a second, at most; 0: no such limit. "
+        "Each table that matches has the limit for itself, and those of [snapshot] hold for all tables together. A "
+        "worker that reads such a table waits with it; the other workers read other tables.",
+    )
+    bytes_per_second: int | None = Field(
+        None,
+        ge=0,
+        le=100 * 1024**3,
+        examples=[10_000_000],
+        description="The same limit in bytes, as COPY sends them. Both hold.",
     )
 
     @model_validator(mode="after")
@@ -492,7 +513,16 @@ class TableSettings(BaseModel):
     def snapshot_rule(self) -> SnapshotRule:
         """What it says of snapshots, for the flow."""
         is_taken = None if self.snapshot is None else self.snapshot == "initial"
-        return SnapshotRule(self.match, is_taken, self.where, self.order, self.hours)
+        return SnapshotRule(
+            self.match,
+            is_taken,
+            self.where,
+            self.order,
+            self.hours,
+            self.time_zone,
+            self.rows_per_second,
+            self.bytes_per_second,
+        )
 
 
 def _is_mask(mask: Mapping[Any, int | str]) -> bool:

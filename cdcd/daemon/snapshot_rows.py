@@ -19,7 +19,7 @@ from cdcd.progress.snapshot_records import TableSnapshot
 from cdcd.sink.batches import Batch, BatchBuilder
 from cdcd.snapshot.chunks import BLOCK_BYTES
 from cdcd.snapshot.copy_format import CopyFormat
-from cdcd.snapshot.copy_rate import CopyRate
+from cdcd.snapshot.copy_rate import CopyRate, TableRate, TableRates
 from cdcd.snapshot.encoder import SnapshotEncoder
 from cdcd.snapshot.reader import SnapshotConnection
 from cdcd.snapshot.repair_events import RepairOutcome, encode_repairs
@@ -30,7 +30,7 @@ from cdcd.transaction.relations import ResolvedRelation
 LOOK_INTERVAL_S: Final = 1.0
 """While no table may be read, it is looked again so often: there may be many tables."""
 
-_UNLIMITED: Final = CopyRate()
+_UNLIMITED: Final = TableRate(CopyRate())
 """For rows that nobody wants any more."""
 
 
@@ -44,7 +44,7 @@ class SnapshotLimits:
     """Rows that one connection gives in one turn."""
     batch_bytes: int = 1 << 16
     """A batch is handed on when it is this large, or when the sink has nothing to do."""
-    rate: CopyRate = field(default_factory=CopyRate)
+    rates: TableRates = field(default_factory=TableRates)
     """How fast rows may be read."""
 
 
@@ -56,10 +56,10 @@ class SnapshotRows:
     ) -> None:
         """`encoder` writes to `batches`; both serve snapshots alone."""
         self._export = export
-        self._rate = limits.rate
+        self._rates = limits.rates
         self._rows_max = limits.rows_max
-        self._is_held = False
-        """The rate did not let the last `read` read all."""
+        self._held: dict[SnapshotConnection, TableRate] = {}
+        """The connections of which the rate of their table let the last `read` read nothing."""
         self._batches = batches
         self._changes = encoder
         self._encoder = SnapshotEncoder(
@@ -129,12 +129,13 @@ class SnapshotRows:
         were begun come, and then no lock is held. Never waits. Raises what the connections raise: the snapshot cannot
         be read any more then.
         """
-        self.may_have_more = self._is_held = False
+        self.may_have_more = False
+        self._held.clear()
         if self.is_waiting and now < self._looked_s + LOOK_INTERVAL_S and self._encoder.has_chunks_left:
             return
         self._looked_s = now
         connections = self._export.connections
-        if self._rate.is_limited:
+        if self._rates.of_all.is_limited:
             connections.append(connections.pop(0))  # each one is the first to have the room
         for connection in connections:
             self._read(connection, now, may_read)
@@ -143,12 +144,12 @@ class SnapshotRows:
     def _read(self, connection: SnapshotConnection, now: float, may_read: Callable[[str, str], bool]) -> None:
         chunk = connection.chunk
         if chunk is not None:
+            relation = self._tables[chunk.topic].relation
             is_stopped = self._encoder.is_stopped(chunk)
-            rate = _UNLIMITED if is_stopped else self._rate
+            rate = _UNLIMITED if is_stopped else self._rates.of(relation.schema, relation.name)
             rows_room, bytes_room = rate.room(now)
             if not rows_room:
-                self._is_held = True
-                self.may_have_more = False
+                self._held[connection] = rate
                 return
             try:
                 messages, ended = connection.read(min(self._rows_max, rows_room), bytes_room)
@@ -191,15 +192,14 @@ class SnapshotRows:
         return batch
 
     def sockets(self) -> list[int]:
-        """Return the sockets that rows come from; none while the rate lets nothing be read."""
-        return [] if self._is_held else [connection.fileno() for connection in self._reading]
+        """Return the sockets that rows come from, without those of which a rate lets nothing be read."""
+        return [connection.fileno() for connection in self._reading if connection not in self._held]
 
     @property
     def wait_s(self) -> float:
         """After how many seconds more may be read, although no row has come; infinite if nothing keeps rows back."""
-        if self._is_held:
-            return self._rate.wait_s()
-        return LOOK_INTERVAL_S if self.is_waiting else inf
+        waits = [rate.wait_s() for rate in self._held.values()]
+        return min(waits, default=LOOK_INTERVAL_S if self.is_waiting else inf)
 
     @property
     def gathered_bytes(self) -> int:

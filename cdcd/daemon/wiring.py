@@ -40,6 +40,7 @@ from cdcd.sink.batches import BatchBuilder
 from cdcd.sink.publisher import Publisher
 from cdcd.sink.worker import SinkWorker
 from cdcd.snapshot.copy_hours import TableHours
+from cdcd.snapshot.copy_rate import TableRates
 from cdcd.source.catalog import Catalog
 from cdcd.source.replication_stream import ReplicationStream
 from cdcd.source.session import Session
@@ -164,7 +165,10 @@ def assemble(
         lambda choose, repairs: clients.snapshot_export(choose, repairs, wake, server.lsn_base),
         lambda wants: clients.new_table_scan(wants, wake),
         SnapshotLimits(
-            settings.snapshot.chunk_bytes, sizes.snapshot_rows, sizes.snapshot_batch_bytes, clients.copy_rate
+            settings.snapshot.chunk_bytes,
+            sizes.snapshot_rows,
+            sizes.snapshot_batch_bytes,
+            TableRates(clients.copy_rate, snapshot_rules.rate),
         ),
         RepairRequests(
             settings.source.slot,

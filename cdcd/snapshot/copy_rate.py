@@ -1,6 +1,6 @@
 """How fast the rows of snapshots may be read: a token bucket for rows, and one for bytes. Pure.
 
-Before: the settings give the limits, also while rows are read.
+Before: the settings give the limits of the daemon, also while rows are read; `table_rules` gives those of tables.
 After: `daemon.snapshot_rows` reads no more than there is room for.
 
 A bucket is empty at first, so that a daemon that starts again and again reads no more than another one. It saves up
@@ -10,6 +10,7 @@ longer.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf
 from typing import Final
 
@@ -24,7 +25,7 @@ UNLIMITED: Final = 1 << 40
 
 
 class CopyRate:
-    """The limits of one daemon, and what was read. For one thread, `limit` excepted."""
+    """The limits of one daemon or of one table, and what was read. For one thread, `limit` excepted."""
 
     def __init__(self, rows_per_second: int = 0, bytes_per_second: int = 0) -> None:
         """0: no limit. The bytes are those that COPY sends for rows."""
@@ -64,6 +65,52 @@ class CopyRate:
         """Return after how many seconds there is room again; 0 if there is some."""
         waits = [(_enough(limit) - left) / limit for limit, left in zip(self._limits, self._left, strict=True) if limit]
         return max([0.0, *waits])
+
+
+class TableRate:
+    """The limits that hold for the rows of one table: those of the daemon, and the table's own."""
+
+    def __init__(self, *rates: CopyRate) -> None:
+        self._rates = rates
+
+    @property
+    def is_limited(self) -> bool:
+        """There is a limit."""
+        return any(rate.is_limited for rate in self._rates)
+
+    def room(self, now: float) -> tuple[int, int]:
+        """As `CopyRate.room`."""
+        rooms = [rate.room(now) for rate in self._rates]
+        return min(rows for rows, _ in rooms), min(size_bytes for _, size_bytes in rooms)
+
+    def take(self, rows: int, size_bytes: int) -> None:
+        """Rows of the table were read."""
+        for rate in self._rates:
+            rate.take(rows, size_bytes)
+
+    def wait_s(self) -> float:
+        """Return after how many seconds there is room again; 0 if there is some."""
+        return max(rate.wait_s() for rate in self._rates)
+
+
+class TableRates:
+    """The rates of all tables of one stream. For one thread."""
+
+    def __init__(
+        self, of_all: CopyRate | None = None, limits: Callable[[str, str], tuple[int, int]] = lambda _, __: (0, 0)
+    ) -> None:
+        """`of_all`: that of the daemon. `limits`: a table's own rows and bytes a second (schema and name); 0: none."""
+        self.of_all = of_all or CopyRate()
+        self._limits = limits
+        self._of_tables: dict[tuple[str, str], TableRate] = {}
+
+    def of(self, schema: str, table: str) -> TableRate:
+        """Return the rate of a table. It lasts as long as the stream: another snapshot of the table gets no more."""
+        found = self._of_tables.get((schema, table))
+        if found is None:
+            own = CopyRate(*self._limits(schema, table))
+            found = self._of_tables[schema, table] = TableRate(self.of_all, *[own] * own.is_limited)
+        return found
 
 
 def _enough(limit: int) -> float:

@@ -189,6 +189,27 @@ def test_a_snapshot_waits_for_its_hours(stream: StreamFixture) -> None:
 
 @pytest.mark.whole
 @pytest.mark.postgres_versions("newest")
+def test_a_table_with_a_rate_of_its_own_does_not_slow_the_others(stream: StreamFixture) -> None:
+    for name, rows in (("slow", 300), ("fast", 20_000)):
+        stream.sql(
+            f"CREATE TABLE {name} (id int PRIMARY KEY)",
+            f"INSERT INTO {name} SELECT generate_series(1, {rows})",
+        )
+    began = time.monotonic()
+    daemon = stream.daemon(
+        snapshot={"mode": "initial"}, table=[{"match": "public.slow", "rows_per_second": 50, "order": -1}]
+    ).start()
+    eventually(lambda: copied_of(daemon, "fast") == 20_000, "the copy of the other table", 60)
+    assert copied_of(daemon, "slow") < 300
+    daemon.wait_for_log("the snapshot is complete", 60)
+    assert time.monotonic() - began > 300 / 50 - 1, "one second is saved up"
+    assert daemon.stop() == 0
+    for name in ("slow", "fast"):
+        stream.check(("public", name))
+
+
+@pytest.mark.whole
+@pytest.mark.postgres_versions("newest")
 @pytest.mark.parametrize("reaction", ["resnapshot", "repair"])
 def test_a_table_that_is_never_copied_is_not_copied_after_a_gap_and_readers_can_tell(
     stream: StreamFixture, reaction: str

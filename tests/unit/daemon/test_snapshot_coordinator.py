@@ -36,7 +36,7 @@ from cdcd.progress.snapshot_records import DONE, RUNNING, STOPPED, WANTED, Choos
 from cdcd.sink.batches import BatchBuilder, RepairBatch
 from cdcd.sink.topics import TopicNames
 from cdcd.snapshot.copy_format import SIGNATURE
-from cdcd.snapshot.copy_rate import CopyRate
+from cdcd.snapshot.copy_rate import CopyRate, TableRates
 from cdcd.snapshot.repair_events import RepairRows
 from cdcd.snapshot.table_progress import SnapshotProgress
 from cdcd.source.heaps import Heap
@@ -133,7 +133,7 @@ class Played:
     only: bool = False
     snapshots: dict[str, TableSnapshot] = field(default_factory=dict)
     recopies: Recopies | None = None
-    rate: CopyRate = field(default_factory=CopyRate)
+    rates: TableRates = field(default_factory=TableRates)
     is_paused: bool = False
     are_hours_open: bool = True
     always: tuple[str, ...] = ()
@@ -162,7 +162,7 @@ class Played:
             self.batches,
             cast("Any", self._start_export),
             cast("Any", self._start_scan),
-            SnapshotLimits(8192, rows_max=100, batch_bytes=1 << 16, rate=self.rate),
+            SnapshotLimits(8192, rows_max=100, batch_bytes=1 << 16, rates=self.rates),
             self.repairs,
             only=self.only,
         )
@@ -340,8 +340,9 @@ def test_a_table_that_is_asked_for_while_it_is_read_gets_another_snapshot() -> N
     assert it.requests.choose("public", "t") is not None
 
 
-def test_a_limit_keeps_rows_back_and_the_loop_neither_spins_nor_forgets_them() -> None:
-    it = Played(rate=CopyRate(rows_per_second=2))
+@pytest.mark.parametrize("rates", [TableRates(CopyRate(2)), TableRates(limits=lambda *_: (2, 0))])
+def test_a_limit_keeps_rows_back_and_the_loop_neither_spins_nor_forgets_them(rates: TableRates) -> None:
+    it = Played(rates=rates)
     it.catch_up()
     it.connection.arrived = [HEADER + row(1), row(2), row(3), TRAILER]
     assert it.turn().batch is None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cdcd.snapshot.copy_rate import STEP_S, UNLIMITED, CopyRate
+from cdcd.snapshot.copy_rate import STEP_S, UNLIMITED, CopyRate, TableRate, TableRates
 
 
-def read_all(rate: CopyRate, begin_s: float, seconds: float, row_bytes: int = 10) -> tuple[int, int]:
+def read_all(rate: CopyRate | TableRate, begin_s: float, seconds: float, row_bytes: int = 10) -> tuple[int, int]:
     """Read rows as soon as there is room, as the loop does; returns rows and bytes."""
     now, rows, size_bytes = begin_s, 0, 0
     while now < begin_s + seconds:
@@ -80,3 +80,30 @@ def test_a_new_limit_holds_at_once() -> None:
     assert rate.room(1.0) == (UNLIMITED, UNLIMITED)
     rate.limit(10, 0)
     assert rate.room(2.0)[0] == 10, "what was owed under an old limit is forgotten"
+
+
+def test_a_table_has_its_own_limit_below_that_of_all() -> None:
+    rates = TableRates(CopyRate(100), lambda _, name: (10, 0) if name == "slow" else (0, 500))
+    assert 190 <= read_all(rates.of("public", "slow"), 0.0, 20)[0] <= 200
+    assert 950 <= read_all(rates.of("public", "fast"), 20.0, 20)[0] <= 1000, "500 bytes are 50 rows"
+
+
+def test_the_limit_of_all_holds_for_tables_together() -> None:
+    rates = TableRates(CopyRate(100))
+    now, rows = 0.0, 0
+    tables = [rates.of("public", name) for name in ("a", "b")]
+    while now < 20:
+        for rate in tables:
+            room = rate.room(now)[0]
+            rate.take(room, 0)
+            rows += room
+        now += max(1e-6, min(rate.wait_s() for rate in tables))
+    assert 1900 <= rows <= 2000
+
+
+def test_a_limit_lasts_from_one_snapshot_of_a_table_to_the_next() -> None:
+    rates = TableRates(limits=lambda *_: (10, 0))
+    rates.of("public", "t").room(0.0)
+    rates.of("public", "t").take(100, 0)
+    assert rates.of("public", "t").wait_s() > 10
+    assert rates.of("public", "other").wait_s() < 1
