@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
-from datetime import date
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
@@ -362,6 +362,7 @@ class History:
         return self.rows[0]
 
 
+PARALLELISM = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 DELTA, ICEBERG = ("version", "operation"), ("snapshot_id", "parent_id", "operation")
 
 
@@ -378,6 +379,21 @@ DELTA, ICEBERG = ("version", "operation"), ("snapshot_id", "parent_id", "operati
 def test_a_version_that_vacuum_may_have_removed_is_read_from_one_with_its_rows(later: Any, readable: int) -> None:
     history: Any = History(*later, (5, "MERGE"), names=DELTA)
     assert Delta(history, {}).readable("t", 5) == readable
+
+
+@pytest.mark.parametrize(("said", "tasks"), [("10000", "8"), ("3", "3")])
+def test_vacuum_has_no_more_tasks_than_the_cores_are_good_for(said: str, tasks: str) -> None:
+    options, listed = {PARALLELISM: said}, []
+
+    def sql(statement: str) -> Rows:
+        listed.append((statement, options[PARALLELISM]))
+        return Rows()
+
+    conf = SimpleNamespace(get=options.__getitem__, set=options.__setitem__)
+    session: Any = SimpleNamespace(sql=sql, conf=conf, sparkContext=SimpleNamespace(defaultParallelism=2))
+    Delta(session, {}).remove_old_files("t", datetime.now(UTC))
+    assert listed == [("VACUUM t RETAIN 168 HOURS", tasks)]
+    assert options == {PARALLELISM: said}
 
 
 @pytest.mark.parametrize(

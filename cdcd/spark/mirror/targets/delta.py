@@ -24,6 +24,9 @@ _WIDER: frozenset[tuple[str, str]] = frozenset(
 _WHOLE = {"int": 10, "bigint": 20}
 _RETENTION_H_MIN = 168
 """Delta refuses to remove younger files."""
+_LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
+"""Spark takes it as a bound. VACUUM makes so many tasks, however small the table is: 10,000 if nobody says less."""
+_LISTING_TASKS_PER_CORE = 4
 _MAPPING = "delta.columnMapping.mode"
 _NOTE = "spark.databricks.delta.commitInfo.userMetadata"
 _KEEPS_ROWS = re.compile("OPTIMIZE|REORG|VACUUM .*|SET TBLPROPERTIES|UNSET TBLPROPERTIES|ADD COLUMNS|UPGRADE PROTOCOL")
@@ -140,7 +143,13 @@ class Delta(Target):
 
     def remove_old_files(self, table: str, older_than: datetime) -> Any:
         hours = max(_RETENTION_H_MIN, math.ceil((datetime.now(UTC) - older_than).total_seconds() / 3600))
-        return self.spark.sql(f"VACUUM {table} RETAIN {hours} HOURS").collect()
+        conf, cores = self.spark.conf, int(self.spark.sparkContext.defaultParallelism)
+        before = str(conf.get(_LISTING_TASKS))
+        conf.set(_LISTING_TASKS, str(min(int(before), _LISTING_TASKS_PER_CORE * cores)))
+        try:
+            return self.spark.sql(f"VACUUM {table} RETAIN {hours} HOURS").collect()
+        finally:
+            conf.set(_LISTING_TASKS, before)
 
 
 def _app(tag: Tag) -> str:
