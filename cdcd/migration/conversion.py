@@ -24,8 +24,7 @@ from cdcd.config.settings import NAMES, DebeziumSettings, Settings
 from cdcd.errors import SettingsError
 from cdcd.migration.connector_options import SAME, fate
 from cdcd.migration.name_patterns import column_patterns, may_overlap, schema_patterns, table_patterns
-from cdcd.migration.transforms import Connector, transformed
-from cdcd.source.table_selection import TablePattern
+from cdcd.migration.transforms import METADATA, Connector, Route, transformed
 
 Kind: TypeAlias = Literal["converted", "needless", "no equal", "secret"]
 
@@ -86,6 +85,8 @@ class Converted:
 
     settings: Settings
     notes: tuple[Note, ...]
+    routes: tuple[Route, ...]
+    """What its routers do, in their order."""
 
 
 def convert(options: Mapping[str, str], brokers: str | None) -> Converted:
@@ -106,6 +107,9 @@ class _Conversion:
         self._values: list[tuple[str, Any, str]] = []
         self._entries: dict[str, dict[str, Any]] = {}
         """The entries of [[table]], by match."""
+        self._routes: list[Route] = []
+        """What the routers do."""
+        self._delimiter = "."
 
     def run(self, brokers: str | None) -> Converted:
         """As `convert`."""
@@ -133,7 +137,7 @@ class _Conversion:
         settings = layers.validated().settings
         check_sink(settings)
         check_format(settings)
-        return Converted(settings, tuple(self._notes))
+        return Converted(settings, tuple(self._notes), tuple(self._routes))
 
     def _note(self, option: str, kind: Kind, text: str) -> None:
         self._notes.append(Note(option, kind, text, option in self._given))
@@ -200,7 +204,7 @@ class _Conversion:
         self._set("slot.name", "source.slot", slot)
         self._set("publication.name", "source.publication", self._take("publication.name", "dbz_publication"))
         self._set("topic.prefix", "sink.prefix", self._required("topic.prefix"))
-        delimiter = self._take("topic.delimiter", ".")
+        self._delimiter = delimiter = self._take("topic.delimiter", ".")
         if delimiter != ".":
             self._set("topic.delimiter", "sink.topic", delimiter.join(("{prefix}", "{schema}", "{table}")))
         if interval := self._number("status.update.interval.ms", 100, 3_600_000):
@@ -395,18 +399,17 @@ class _Conversion:
     def _of_transform(self, beginning: str) -> bool:
         """Take one transform; return whether settings stand for it. `beginning`: that of its options."""
         values = {setting: value for setting, value, _ in self._values}
-        tables = values["source.tables"]
-        if not all(TablePattern(each).names_one_table for each in tables):
-            tables = ()
-        template, prefix = str(values.get("sink.topic", "{prefix}.{schema}.{table}")), str(values["sink.prefix"])
-        topics = {}
-        for each in tables:
-            schema, _, table = each.partition(".")
-            entry = self._entries.get(each, {})
-            topic = str(entry.get("topic", template)).replace("{schema}", schema).replace("{table}", table)
-            topics[each] = topic.replace("{prefix}", prefix)
+        template = str(values.get("sink.topic", "{prefix}.{schema}.{table}"))
+        prefix = str(values["sink.prefix"])
         connector = Connector(
-            prefix, topics, values["sink.encoding"] != "json", bool(values.get("debezium.tombstones", True))
+            prefix,
+            {each: str(self._entries.get(each, {}).get("topic", template)) for each in values["source.tables"]},
+            values["sink.encoding"] != "json",
+            bool(values.get("debezium.tombstones", True)),
+            values["sink.format"] == "row",
+            values.get("debezium.schema_name_adjustment_mode", "none"),
+            self._other_topics(prefix),
+            tuple(self._routes),
         )
         options = {
             name.removeprefix(beginning): text for name, text in self._left.items() if name.startswith(beginning)
@@ -422,13 +425,30 @@ class _Conversion:
             self._values.append((setting, value, f"{beginning}type"))
         for table, topic in found.topics.items():
             self._entries.setdefault(table, {})["topic"] = topic
+        if found.route is not None:
+            self._routes.append(found.route)
         for option, setting in found.converted.items():
             if self._left.pop(beginning + option, None) is not None and option not in found.no_equal:
                 self._note(beginning + option, "converted", setting)
+        for option, why in found.needless.items():
+            if self._left.pop(beginning + option, None) is not None:
+                self._note(beginning + option, "needless", why)
         for option, why in found.no_equal.items():
             self._take(beginning + option)
             self._note(beginning + option, "no equal", why)
         return found.is_converted
+
+    def _other_topics(self, prefix: str) -> dict[str, str]:
+        """The topics to which the connector publishes events that are of no table, by what these are."""
+        option, topics = self._left.get, {}
+        if option("message.prefix.exclude.list", "").strip() != ".*":
+            topics["logical messages"] = f"{prefix}.message"
+        if option("provide.transaction.metadata", "").strip().lower() == "true":
+            topics[METADATA] = self._delimiter.join((prefix, option("topic.transaction", "transaction").strip()))
+        if option("heartbeat.interval.ms", "0").strip() not in ("", "0"):
+            heartbeats = option("topic.heartbeat.prefix", "") or option("heartbeat.topics.prefix", "")
+            topics["heartbeats"] = f"{heartbeats.strip() or '__debezium-heartbeat'}.{prefix}"
+        return topics
 
     def _of_transactions(self) -> None:
         option = "provide.transaction.metadata"

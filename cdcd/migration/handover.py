@@ -16,7 +16,7 @@ the names of the topics, the encoding) is compared first.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
@@ -41,6 +41,7 @@ from cdcd.migration.likeness import (
 from cdcd.migration.published_change import change_reader
 from cdcd.migration.seam import Seam
 from cdcd.migration.topic_tails import read_tails
+from cdcd.migration.transforms import Route
 from cdcd.progress.snapshot_records import DONE, PublishedTables, TableSnapshot
 
 log = logging.getLogger(__name__)
@@ -68,11 +69,14 @@ class TakenOver:
 class Handover:
     """One take-over, for the server, the slot and the topics that the settings name."""
 
-    def __init__(self, settings: Settings, clients: Clients, delimiter: str = ".") -> None:
-        """`delimiter`: the connector's topic.delimiter."""
+    def __init__(
+        self, settings: Settings, clients: Clients, delimiter: str = ".", routes: Sequence[Route] = ()
+    ) -> None:
+        """`delimiter`: the connector's topic.delimiter. `routes`: what its routers do."""
         self._settings = settings
         self._clients = clients
         self._delimiter = delimiter
+        self._routes = routes
         self._names = settings.topic_names()
 
     def run(self, captured: Callable[[str, str], bool]) -> TakenOver:
@@ -90,9 +94,10 @@ class Handover:
             publication = PublicationSetup(settings.source, session, clients.publication(session))
             tables = publication.tables()
             check_tables(settings.source.publication, tables, captured)
-            check_names(names, tables, self._delimiter)
+            in_keys = settings.debezium.key_enforce_uniqueness
+            check_names(names, tables, self._delimiter, self._routes, in_keys=in_keys)
             if settings.source.messages:
-                check_messages(kafka, names, self._delimiter)
+                check_messages(kafka, names, self._delimiter, self._routes)
             stream = stack.enter_context(clients.replication_stream())
             held = HeldSlot(settings, clients, session, publication, kafka, stream)
             lsn = held.server.confirmed_lsn
@@ -110,11 +115,12 @@ class Handover:
             changes = change_reader(settings)
             found = read_tails(
                 kafka,
-                [names.topic(*each) for each in tables],
+                {names.on_broker(*each) for each in tables},
                 lsn,
                 changes,
                 held.answer,
                 has_truncates=settings.debezium.truncates,
+                shared={names.shared_topic(*each) for each in tables},
             )
             check_finished(taken.snapshots, tables)
             taking = settings.snapshot_rules()
@@ -126,7 +132,7 @@ class Handover:
             parts = assemble(settings, clients, server, taken, stack, lambda: None, lambda: False, lambda _, __: None)
             parts.registry_wait.turn = held.wait
             copied = self._copied([each for each in tables if taking.takes(*each)], incarnations, lsn)
-            seam = Seam(found, lsn, names.topic, changes)
+            seam = Seam(found, lsn, names.on_broker, changes)
             taken.publisher.begin_migration(lsn, copied, clients.monotonic_s())
             self._publish(parts, seam, held)
             seam.check()

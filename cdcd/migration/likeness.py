@@ -6,15 +6,16 @@ Before: `handover` knows the published tables, and what the topics end in. After
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from cdcd.errors import RequestRejected
 from cdcd.migration.topic_tails import TopicTails
+from cdcd.migration.transforms import Route, routed_by
 from cdcd.progress.snapshot_records import DONE, TableSnapshot
 from cdcd.sink.kafka.cluster import KafkaCluster
 from cdcd.sink.publisher import Publisher
-from cdcd.sink.topics import TopicNames
+from cdcd.sink.topics import TopicNames, shared_topics
 from cdcd.source.table_selection import qualified_name
 
 Table = tuple[str, str]
@@ -36,10 +37,18 @@ def check_tables(publication: str, tables: Collection[Table], captured: Callable
         )
 
 
-def check_names(names: TopicNames, tables: Collection[Table], delimiter: str) -> None:
-    """Raise RequestRejected if a table has another topic in Debezium. `delimiter`: topic.delimiter."""
+def check_names(
+    names: TopicNames, tables: Collection[Table], delimiter: str, routes: Sequence[Route], *, in_keys: bool
+) -> None:
+    """Raise RequestRejected if a table has another topic in Debezium, or keys that name the table there or here alone.
+
+    `delimiter`: topic.delimiter. `routes`: what the connector's routers do. `in_keys`: keys of tables that share a
+    topic name the table in cdcd.
+    """
     for schema, name in tables:
-        ours, theirs = names.topic(schema, name), _ILLEGAL.sub("_", delimiter.join((names.prefix, schema, name)))
+        ours, theirs = names.on_broker(schema, name), _ILLEGAL.sub("_", delimiter.join((names.prefix, schema, name)))
+        is_named = any(route.names_table and route.is_for(theirs) for route in routes)
+        theirs = routed_by(routes, theirs)
         if ours != theirs:
             raise RequestRejected(
                 f"the table {schema}.{name} has the topic {ours} in cdcd, and {theirs} in Debezium",
@@ -47,11 +56,25 @@ def check_names(names: TopicNames, tables: Collection[Table], delimiter: str) ->
                 "runs; or let cdcd begin under another sink.prefix with a snapshot",
                 code="connector-differs",
             )
+        if is_named != (in_keys and names.shares_topic(schema, name)):
+            who = ("the connector", "cdcd") if is_named else ("cdcd", "the connector")
+            raise RequestRejected(
+                f"the keys of {schema}.{name} name the table as {who[0]} writes them, and as {who[1]} does they do not",
+                "Compare the entries of [[table]], and debezium.key_enforce_uniqueness, with those that cdcd migrate "
+                "debezium writes",
+                code="connector-differs",
+            )
+    for owner, (schema, name) in shared_topics(names, tables):
+        raise RequestRejected(
+            f"the tables {'.'.join(owner)} and {schema}.{name} come to one topic, and no entry of [[table]] says so",
+            "Write the same topic in the entries of [[table]] for both",
+            code="connector-differs",
+        )
 
 
-def check_messages(kafka: KafkaCluster, names: TopicNames, delimiter: str) -> None:
+def check_messages(kafka: KafkaCluster, names: TopicNames, delimiter: str, routes: Sequence[Route]) -> None:
     """Raise RequestRejected if the connector has published logical messages: cdcd has another topic for them."""
-    theirs = delimiter.join((names.prefix, "message"))
+    theirs = routed_by(routes, delimiter.join((names.prefix, "message")))
     found = kafka.admin.partitions([theirs])
     if found and any(kafka.admin.end_offsets(found)[theirs]):
         raise RequestRejected(

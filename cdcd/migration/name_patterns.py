@@ -12,7 +12,9 @@ public. `expand` understands this, alternatives, and expressions for any name or
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+from string import ascii_letters, digits
 from typing import Final
 
 from cdcd.source.table_selection import TablePattern
@@ -26,6 +28,12 @@ _ANY: Final = (r".*", r".+", r"[^.]*", r"[^.]+", r"[^\.]*", r"[^\.]+", r"\w*", r
 """Any name, or the rest of a name."""
 _SET: Final = re.compile(r"\[[A-Za-z0-9_-]+\]")
 _QUANTIFIERS: Final = "*+?{"
+
+_PIECE: Final = re.compile(r"\[[^\]]*\]|.", re.DOTALL)
+_FILLINGS: Final = ("a", "Z", "0", "_", "a_0")
+_WORDS_MAX: Final = 16
+SAMPLE: Final = ("q7zK", "w8yJ")
+"""What stands for `*` in the schema and in the table of the first sample: no name is likely to hold it otherwise."""
 
 
 def split_list(text: str) -> list[str]:
@@ -77,8 +85,54 @@ def schema_patterns(text: str) -> list[str] | None:
 
 def may_overlap(tables: Iterable[str]) -> bool:
     """Whether two of the patterns may match one table: of entries of [[table]], only the first one would count."""
-    distinct = list(dict.fromkeys(tables))
-    return len(distinct) > 1 and not all(TablePattern(each).names_one_table for each in distinct)
+    distinct = [TablePattern(each) for each in dict.fromkeys(tables)]
+    wild = [each for each in distinct if not each.names_one_table]
+    return any(one is not other and _may_meet(one, other) for one in wild for other in distinct)
+
+
+def _may_meet(one: TablePattern, other: TablePattern) -> bool:
+    return all(map(_parts_may_meet, one.parts, other.parts))
+
+
+def _parts_may_meet(one: str, other: str) -> bool:
+    """Whether one name may match both; if both have wildcards, what stands before the first ones tells."""
+    (before, is_wild), (other_before, other_is_wild) = (
+        (re.split(r"[*?\[]", each)[0], bool(set(each) & set("*?["))) for each in (one, other)
+    )
+    if not is_wild:
+        return fnmatchcase(one, other)
+    if not other_is_wild:
+        return fnmatchcase(other, one)
+    return before.startswith(other_before) or other_before.startswith(before)
+
+
+def samples(pattern: str, words: Iterable[str] = ()) -> list[tuple[str, str]]:
+    """Schemas and tables that a pattern matches: the table that it names, or some that differ as much as they can.
+
+    `words`: text that tables may hold in place of `*`, besides a few others. Each character of a set is there. The
+    first sample has SAMPLE in place of `*`.
+    """
+    found = TablePattern(pattern)
+    if found.names_one_table:
+        return [found.parts]
+    fillings = [*_FILLINGS, *list(dict.fromkeys(words))[:_WORDS_MAX]]
+    schemas, tables = (_filled(part, [first, *fillings]) for part, first in zip(found.parts, SAMPLE, strict=True))
+    return [(schema, table) for schema in schemas for table in tables]
+
+
+def _filled(part: str, fillings: Sequence[str]) -> list[str]:
+    """Names that one part of a pattern matches."""
+    choices = [_choices(piece, fillings) for piece in _PIECE.findall(part)]
+    names = ("".join(each[at % len(each)] for each in choices) for at in range(max(map(len, choices))))
+    return list(dict.fromkeys(names))
+
+
+def _choices(piece: str, fillings: Sequence[str]) -> Sequence[str]:
+    if piece == "*":
+        return fillings
+    if piece == "?" or piece.startswith("["):
+        return [each for each in f"{ascii_letters}{digits}_" if fnmatchcase(each, piece)] or [piece]
+    return [piece]
 
 
 def expand(expression: str) -> list[str] | None:

@@ -16,6 +16,7 @@ belong now, then nothing tells which others are there. In both cases the connect
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -33,14 +34,12 @@ class Seam:
     def __init__(
         self, found: TopicTails, confirmed_lsn: int, topic: Callable[[str, str], str], changes: ChangeReader
     ) -> None:
-        """`topic` names the topic of a table, by schema and name."""
+        """`topic` names the topic of a table on the broker, by schema and name."""
         self._changes = changes
         self._found = found
         self._confirmed_lsn = confirmed_lsn
         self._topic = topic
-        self._waiting = {
-            place: tail for place, tail in found.tails.items() if tail.key is not None or tail.change.op == "t"
-        }
+        self._waiting = dict(found.tails)
         """The last changes that the slot has not sent again yet."""
         self._rows = dict(found.rows)
         """The changes without a key that it has not sent again yet."""
@@ -185,9 +184,14 @@ class Seam:
 
 
 def _keep(table: TableBatch, kept: set[int]) -> None:
-    """Keep these messages of a table, and forget the others."""
+    """Keep these messages of a batch, and forget the others."""
     ops, messages, everywhere = table.ops.getvalue(), table.messages, set(table.everywhere)
     order = sorted(kept)
+    starts = [at for at, _ in table.turns]
+    begins = [bisect_left(order, at) for at in (*starts, len(messages))]
+    table.turns = [
+        (begin, of) for begin, end, (_, of) in zip(begins, begins[1:], table.turns, strict=False) if begin < end
+    ]
     table.messages = [messages[at] for at in order]
     table.everywhere = [number for number, at in enumerate(order) if at in everywhere]
     table.ops.truncate(0)

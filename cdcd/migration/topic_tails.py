@@ -6,7 +6,8 @@ Source: Debezium 3.7, the field `source` of its events.
 
 Each partition has a beginning of what the connector had to publish there: its producer keeps the order of a partition.
 Rows without a key go to any partition, and so do truncates. So of a topic that has such events, all changes are read
-that the slot may send again. So they are, too, if a partition was never written to: it may have been added since.
+that the slot may send again. So they are, too, if a partition was never written to: it may have been added since. And
+so they are of a topic that several tables share, because some of these may have a key, and others none.
 """
 
 from __future__ import annotations
@@ -59,13 +60,15 @@ class TopicTails:
     ends: dict[str, list[int]]
     """By topic, the end of each partition before its last record was read."""
     tails: dict[tuple[str, int], Tail] = field(default_factory=dict)
-    """By topic and partition. One without a streamed change has none."""
+    """By topic and partition: the last change there that has a key, or is a truncate. A partition may have none."""
     keyless: dict[str, Counter[Row]] = field(default_factory=dict)
     """By topic, the changes of tables without a key that the slot may send again, with how often they are there."""
     rows: dict[tuple[str, Row], Change] = field(default_factory=dict)
     """The same changes, by topic and identity."""
     has_truncates: bool = False
     """The connector publishes truncates."""
+    shared: Collection[str] = ()
+    """The topics that several tables share."""
     truncates: dict[str, set[tuple[int, int]]] = field(default_factory=dict)
     """By topic, xid and LSN of the truncates that the slot may send again."""
     misplaced: dict[str, set[Keyed]] = field(default_factory=dict)
@@ -76,33 +79,30 @@ class TopicTails:
     def note(self, topic: str, partition: int, changes: Iterable[Tail], confirmed_lsn: int) -> None:
         """Note what a partition ends in: its `changes`, the last one first, as far as they are needed."""
         ends, place, earlier = self.ends[topic], (topic, partition), -1
-        needs_all = self.has_truncates or 0 in ends
+        needs_all = self.has_truncates or 0 in ends or topic in self.shared
         rows: set[str] = set()
         for tail in changes:
             change = tail.change
-            last = self.tails.setdefault(place, tail)
-            if tail.identity == last.identity:
-                rows.add(change.row)
-                self.tails[place] = replace(last, times=len(rows))
             if change.last_commit < confirmed_lsn:
                 # The slot may still send the first of these transactions again.
                 if earlier not in (-1, change.last_commit):
                     break
                 earlier = change.last_commit
+            if tail.key is None and change.op != "t":
+                self.keyless.setdefault(topic, Counter())[change.identity] += 1
+                self.rows[topic, change.identity] = change
+                continue
+            last = self.tails.setdefault(place, tail)
+            if tail.identity == last.identity:
+                rows.add(change.row)
+                self.tails[place] = replace(last, times=len(rows))
             if tail.key is None:
-                self._note_without_key(topic, change)
+                self.truncates.setdefault(topic, set()).add((change.xid, change.lsn))
                 continue
             if not needs_all and (change.xid, change.lsn) != (last.change.xid, last.change.lsn):
                 break
             if partition_for(tail.key, len(ends)) != partition:
                 self.misplaced.setdefault(topic, set()).add(tail.identity)
-
-    def _note_without_key(self, topic: str, change: Change) -> None:
-        if change.op == "t":
-            self.truncates.setdefault(topic, set()).add((change.xid, change.lsn))
-            return
-        self.keyless.setdefault(topic, Counter())[change.identity] += 1
-        self.rows[topic, change.identity] = change
 
     def has_grown(self, ends: Mapping[str, Sequence[int]], written: Mapping[tuple[str, int], int]) -> str:
         """The first topic that has other records by now than before and those `written`; empty if there is none.
@@ -118,7 +118,8 @@ class TopicTails:
     @property
     def last_commit(self) -> int:
         """The highest end of a transaction that is published as a whole, as far as the changes tell."""
-        return max((tail.change.last_commit for tail in self.tails.values()), default=0)
+        changes = [*(tail.change for tail in self.tails.values()), *self.rows.values()]
+        return max((change.last_commit for change in changes), default=0)
 
 
 def read_tails(
@@ -129,14 +130,15 @@ def read_tails(
     meanwhile: Callable[[], None],
     *,
     has_truncates: bool,
+    shared: Collection[str] = (),
 ) -> TopicTails:
     """Read the ends of those `topics` that exist. The slot sends again what commits from `confirmed_lsn` on.
 
     `meanwhile` is called between two reads. It waits for open transactions, which hide what was written behind their
-    first record. `has_truncates`: as the attribute. Raises as ChangeReader and as Kafka's readers do.
+    first record. `has_truncates` and `shared`: as the attributes. Raises as ChangeReader and as Kafka's readers do.
     """
     there = kafka.admin.partitions(list(topics))
-    found = TopicTails(kafka.admin.end_offsets(there) if there else {}, has_truncates=has_truncates)
+    found = TopicTails(kafka.admin.end_offsets(there) if there else {}, has_truncates=has_truncates, shared=shared)
     written = [(name, at) for name, ends in sorted(found.ends.items()) for at, end in enumerate(ends) if end]
     for topic, partition in written:
         reader = kafka.range_reader(topic, partition=partition)

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import psycopg
 import pytest
@@ -83,7 +83,7 @@ def test_cdcd_check_takes_what_a_connector_was_converted_to(stream: StreamFixtur
 class Load(BackgroundThread):
     """Commits transactions of several rows into `t`, which has a key, and `entries`, which has none."""
 
-    TABLES = (
+    TABLES: ClassVar[tuple[str, ...]] = (
         "CREATE TABLE t (id bigint PRIMARY KEY, v int NOT NULL DEFAULT 0)",
         "CREATE TABLE entries (id bigint, v text)",
         "INSERT INTO t SELECT generate_series(1, 500)",
@@ -223,6 +223,139 @@ def test_a_connector_is_replaced_in_place_under_load_and_gets_its_slot_back(
     running.wait_until_confirmed()
     assert running.stop() == 0
     behind = Consumed(stream)
+    behind.check(stream)
+    assert behind.changes > before.changes
+    assert behind.doubles == before.doubles
+
+
+class SharedLoad(Load):
+    """Commits transactions into tables of three schemas, two of them with a key, one without: equal keys in both."""
+
+    TABLES: ClassVar[tuple[str, ...]] = (
+        *(f"CREATE SCHEMA {schema}" for schema in ("a", "b", "c")),
+        "CREATE TABLE a.t (id bigint PRIMARY KEY, v int NOT NULL DEFAULT 0)",
+        "CREATE TABLE b.t (id bigint PRIMARY KEY, v int NOT NULL DEFAULT 0)",
+        "CREATE TABLE c.t (id bigint, v int NOT NULL DEFAULT 0)",
+        "INSERT INTO a.t SELECT generate_series(1, 500)",
+        "INSERT INTO b.t SELECT generate_series(1, 300)",
+        "INSERT INTO c.t SELECT generate_series(1, 300)",
+    )
+
+    def run(self) -> None:
+        with psycopg.connect(self._dsn, autocommit=True) as connection:
+            while not self._done.wait(0.01):
+                first, self.number = self.number, self.number + 50
+                with connection.transaction():
+                    for schema in "abc":
+                        insert = f"INSERT INTO {schema}.t SELECT generate_series(%s::bigint, %s)"
+                        connection.execute(insert, (first, first + 49))
+                    connection.execute("UPDATE a.t SET v = v + 1 WHERE id BETWEEN %s AND %s", (first - 60, first - 30))
+                    connection.execute("UPDATE b.t SET v = v + 2 WHERE id BETWEEN %s AND %s", (first - 50, first - 30))
+                    connection.execute("DELETE FROM a.t WHERE id BETWEEN %s AND %s", (first - 25, first - 20))
+                    connection.execute("UPDATE b.t SET id = -id WHERE id = %s", (first - 10,))
+
+
+class SharedFold:
+    """What a consumer has got of the shared topic: by key as compaction keeps it, and by table; and the doubles."""
+
+    def __init__(self, stream: StreamFixture) -> None:
+        self.rows: dict[Any, Any] = {}
+        self.keyless: Counter[int] = Counter()
+        changes: Counter[Any] = Counter()
+        self.operations: Counter[tuple[str, str]] = Counter()
+        """Streamed events by schema and op, each change once."""
+        for record in read(stream.broker, f"{stream.prefix}.all"):
+            event, key = record.payload, json.loads(record.key) if record.key else None
+            if event is None:
+                self.rows.pop(json.dumps(key), None)
+                continue
+            source = event["source"]
+            if event["op"] != "r":
+                change = source["schema"], source["txId"], source["lsn"], event["op"], json.dumps(event["after"])
+                changes[change] += 1
+                self.operations[source["schema"], event["op"]] += changes[change] == 1
+            if key is None:
+                assert source["schema"] == "c"
+                self.keyless[event["after"]["id"]] += 1
+                continue
+            assert key["shard"] == f"{stream.prefix}.{source['schema']}.t"
+            assert key["id"] == (event["after"] or event["before"])["id"]
+            if event["op"] == "d":
+                self.rows.pop(json.dumps(key), None)
+            else:
+                self.rows[json.dumps(key)] = source["schema"], event["after"]["id"], event["after"]["v"]
+        self.doubles = sum(changes.values()) - len(changes)
+        self.changes = len(changes)
+
+    def check(self, stream: StreamFixture) -> None:
+        """The fold is the tables, and each change is there."""
+        wanted = {(s, *row) for s in "ab" for row in stream.sql(f"SELECT id, v FROM {s}.t")}
+        assert set(self.rows.values()) == wanted
+        assert len(self.rows) == len(wanted)
+        keyless = Counter(number for (number,) in stream.sql("SELECT id FROM c.t"))
+        assert keyless - self.keyless == Counter()
+        assert sum((self.keyless - keyless).values()) <= self.doubles
+        inserted = {s: stream.sql(f"SELECT count(*) FROM {s}.t WHERE id > 1000 OR id < 0")[0][0] for s in "abc"}
+        # Each insert, and the new key of a changed one, less those deleted.
+        for schema in "abc":
+            found = self.operations[schema, "c"] - self.operations[schema, "d"]
+            assert found == inserted[schema]
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("ended", ["stopped", "killed"])
+def test_a_connector_whose_tables_share_a_topic_is_replaced_under_load_and_gets_its_slot_back(
+    stream: StreamFixture, worker: connect.Connect, tmp_path: Path, ended: str
+) -> None:
+    stream.sql(*SharedLoad.TABLES, "CREATE PUBLICATION debezium FOR TABLE a.t, b.t, c.t")
+    options = connector(stream) | {
+        "table.include.list": r"[abc]\.t", "topic.creation.default.partitions": "3",
+        "topic.creation.default.replication.factor": "1", "poll.interval.ms": "50",
+        "message.prefix.exclude.list": ".*", "transforms": "route",
+        "transforms.route.type": "io.debezium.transforms.ByLogicalTableRouter",
+        "transforms.route.topic.regex": r"(.*)\.[^.]+\.t", "transforms.route.topic.replacement": "$1.all",
+        "transforms.route.key.field.name": "shard",
+    }  # fmt: skip
+    path = tmp_path / "connector.json"
+    path.write_text(json.dumps({"name": "shop", "config": options}))
+    assert worker.ask("PUT", "/connectors/shop/config", options)
+    eventually(lambda: streams(stream), "stream of the connector", 180)
+    made = cdcd(tmp_path, "migrate", "debezium", str(path), "--brokers", stream.broker)
+    assert made.returncode == 0, made.stderr
+    take_over = ("migrate", "debezium", str(path), "--take-over")
+    with SharedLoad(stream.dsn, 1_001) as load:
+        eventually(lambda: load.number > 5_000, "load", 120)
+        if ended == "killed":
+            worker.kill()
+        else:
+            assert worker.ask("PUT", "/connectors/shop/stop") is not None
+        eventually(lambda: not streams(stream), "end of the connector's stream", 60)
+        before = SharedFold(stream)
+        taken = cdcd(tmp_path, *take_over)
+        assert taken.returncode == 0, taken.stderr
+        print(taken.stdout, before.doubles, before.changes)
+        running = stream.daemon()
+        running.config.write_text((tmp_path / "cdcd.toml").read_text() + "\n[monitoring]\nport = 0\n")
+        running.start().wait_until_streaming()
+        goes_on(load)
+        assert running.stop() == 0
+        if ended == "stopped":
+            back = cdcd(tmp_path, "migrate", "debezium", str(path), "--back")
+            assert back.returncode == 0, back.stderr
+            assert worker.ask("PATCH", "/connectors/shop/offsets", json.loads(back.stdout)) is not None
+            assert worker.ask("PUT", "/connectors/shop/resume") is not None
+            eventually(lambda: streams(stream), "stream of the connector", 180)
+            goes_on(load)
+            assert worker.ask("PUT", "/connectors/shop/stop") is not None
+            eventually(lambda: not streams(stream), "end of the connector's stream", 60)
+            again = cdcd(tmp_path, *take_over)
+            assert again.returncode == 0, again.stderr
+            print(again.stdout)
+    running.start()
+    running.wait_until_confirmed()
+    assert running.stop() == 0
+    behind = SharedFold(stream)
+    print(behind.doubles, behind.changes, behind.operations)
     behind.check(stream)
     assert behind.changes > before.changes
     assert behind.doubles == before.doubles

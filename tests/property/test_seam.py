@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hypothesis import given
@@ -14,7 +14,7 @@ from cdcd.errors import GapError
 from cdcd.migration.published_change import ChangeReader
 from cdcd.migration.seam import Seam
 from cdcd.migration.topic_tails import Tail, TopicTails
-from cdcd.sink.batches import BatchBuilder
+from cdcd.sink.batches import Batch, BatchBuilder
 from cdcd.sink.partitioner import partition_for
 
 TOPIC, PARTITIONS = "shop.public.t", 2
@@ -103,10 +103,15 @@ def publish(history: list[list[Row]], seam: Seam, cuts: list[int]) -> list[tuple
 
 
 def found_in(
-    published: dict[int, list[tuple[bytes | None, bytes | None]]], confirmed_lsn: int, *, has_truncates: bool = False
+    published: dict[int, list[tuple[bytes | None, bytes | None]]],
+    confirmed_lsn: int,
+    *,
+    has_truncates: bool = False,
+    shared: tuple[str, ...] = (),
 ) -> TopicTails:
     """The ends of partitions, as `read_tails` finds them."""
-    found = TopicTails({TOPIC: [len(published[at]) for at in range(PARTITIONS)]}, has_truncates=has_truncates)
+    ends = {TOPIC: [len(published[at]) for at in range(PARTITIONS)]}
+    found = TopicTails(ends, has_truncates=has_truncates, shared=shared)
     for partition, records in published.items():
         tombstones = set[Any]()
         changes = []
@@ -162,6 +167,64 @@ def test_without_a_key_every_row_is_there_once(data: st.DataObject) -> None:
     left = publish(history[confirmed:], seam, data.draw(st.lists(st.integers(1, 12))))
     there = Counter(value for records in published.values() for _, value in records)
     assert there + Counter(value for _, value in left) == whole
+
+
+@given(st.data())
+def test_tables_that_share_a_topic_have_every_record_once_and_are_counted(data: st.DataObject) -> None:
+    """One table has a key, the other has none, and their events lie between each other."""
+    history = [
+        [replace(row, key=None, op="c") if row.op == "c" and data.draw(st.booleans()) else row for row in rows]
+        for rows in data.draw(histories(keyed=True))
+    ]
+    confirmed = data.draw(st.integers(0, len(history) - 1))
+    confirmed_lsn = history[confirmed][0].last_commit + data.draw(st.integers(0, 9))
+    whole: dict[int, list[tuple[bytes | None, bytes | None]]] = {at: [] for at in range(PARTITIONS)}
+    certain = [0] * PARTITIONS
+    for number, rows in enumerate(history):
+        for key, value in [record for row in rows for record in row.records]:
+            at = data.draw(st.integers(0, PARTITIONS - 1)) if key is None else partition_for(key, PARTITIONS)
+            whole[at].append((key, value))
+            if number < confirmed:
+                certain[at] = len(whole[at])
+    published = {
+        at: records[: data.draw(st.integers(certain[at], len(records)))] for at, records in whole.items()
+    }  # fmt: skip
+    found = found_in(published, confirmed_lsn, shared=(TOPIC,))
+    seam = Seam(found, confirmed_lsn, lambda *_: TOPIC, CHANGES)
+    builder = BatchBuilder(True, truncate_key=None, shared_topic=lambda *_: TOPIC)
+    tables = {name: builder.open_table("public", name) for name in ("t", "keyless")}
+    cuts, passed = data.draw(st.lists(st.integers(1, 12))), 0
+    left: list[tuple[bytes | None, bytes | None]] = []
+    counts = Counter[tuple[str, str]]()
+    for number, rows in enumerate(history[confirmed:], confirmed):
+        end = history[number + 1][0].last_commit if number + 1 < len(history) else rows[-1].lsn + 1_000
+        builder.begin(end - 1, 1)
+        for row in rows:
+            builder.add(tables["keyless" if row.key is None else "t"], ord(row.op), row.key, row.value)
+            passed += 1
+            if passed in cuts:
+                left += cut(seam, builder.build(), counts)
+        builder.commit(end)
+    left += cut(seam, builder.build(), counts) + cut(seam, builder.build(), counts)
+    seam.check()
+    for partition, records in whole.items():
+        keyed = [each for each in records if each[0] is not None]
+        later = [each for each in left if each[0] is not None and partition_for(each[0], PARTITIONS) == partition]
+        assert [each for each in published[partition] if each[0] is not None] + later == keyed
+    there = Counter(value for records in published.values() for key, value in records if key is None)
+    keyless = Counter(value for key, value in left if key is None)
+    assert there + keyless == Counter(value for records in whole.values() for key, value in records if key is None)
+    events = Counter("keyless" if key is None else "t" for key, value in left if value is not None)
+    assert counts == Counter({("public", name): number for name, number in events.items()})
+
+
+def cut(seam: Seam, batch: Batch, counts: Counter[tuple[str, str]]) -> list[tuple[bytes | None, bytes | None]]:
+    """What is left of a batch. `counts` gets the events that it has by table."""
+    seam.cut(batch)
+    for table in batch.tables:
+        for name, by_op in table.counts.items():
+            counts[name] += sum(by_op.values())
+    return [(message.get("key"), message["value"]) for each in batch.tables for message in each.messages]
 
 
 @given(st.data())

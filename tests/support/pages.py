@@ -107,6 +107,8 @@ BLOCKS: dict[str, dict[str, Executes]] = {
         '[sink]\nformat = "debezium"': "unit/manual/test_debezium.py::test_the_settings_of_the_page_are_taken",
         '[sink]\nformat = "row"': "unit/manual/test_debezium.py::test_the_settings_of_the_page_are_taken",
         "[avro]": "unit/manual/test_debezium.py::test_the_settings_of_the_page_are_taken",
+        "transforms=route": "unit/manual/test_debezium.py::test_the_router_of_the_page_becomes_its_settings",
+        "[debezium]\nkey_field_name": "unit/manual/test_debezium.py::test_the_router_of_the_page_becomes_its_settings",
         '{"transaction": ': "unit/manual/test_debezium.py::test_the_metadata_of_the_page_is_written",
         '{"status": "BEGIN"': "unit/manual/test_debezium.py::test_the_metadata_of_the_page_is_written",
         '{"id": 7': "unit/manual/test_debezium.py::test_the_rows_of_the_page_are_written",

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.pages import blocks
+from unit.migration.test_conversion import LEAST, toml
 
 from cdcd.config import loading
 from cdcd.config.format_choice import debezium_modes
 from cdcd.config.settings import Settings
 from cdcd.debezium.debezium_format import DebeziumFormat
 from cdcd.debezium.modes import Modes
+from cdcd.migration.conversion import convert
 from cdcd.pgoutput.encoder import encode_tuple
 from cdcd.sink.batches import BatchBuilder
 from cdcd.source.pg_types import PgType
@@ -27,7 +30,7 @@ def taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
     monkeypatch.setenv("CDCD_SINK__BOOTSTRAP_SERVERS", "localhost:9092")
     found = []
     for given in blocks("debezium"):
-        if given.language == "toml":
+        if given.language == "toml" and "[sink]" in given.text:
             file = tmp_path / "cdcd.toml"
             file.write_text(given.text)
             found.append(loading.load(str(file), {}).settings)
@@ -40,6 +43,16 @@ def test_the_settings_of_the_page_are_taken(taken: list[Settings]) -> None:
     assert (debezium_modes(in_avro).schema_names, debezium_modes(in_avro).field_names) == ("avro", "avro")
     modes = debezium_modes(events)
     assert (modes.decimal, modes.truncates, modes.with_schemas, modes.null_as_default) == ("double", True, False, False)
+
+
+def test_the_router_of_the_page_becomes_its_settings() -> None:
+    [router] = [each for each in blocks("debezium") if each.language == "properties"]
+    [wanted] = [each for each in blocks("debezium") if each.text.startswith("[debezium]\nkey_field_name")]
+    options = dict(line.split("=", 1) for line in router.text.splitlines())
+    result = convert(LEAST | {"table.include.list": r"tenant_.*\.orders"} | options, "kafka:9092")
+    told = tomllib.loads(wanted.text)
+    assert toml(result)["table"] == told["table"]
+    assert toml(result)["debezium"].items() >= told["debezium"].items()
 
 
 def test_the_rows_of_the_page_are_written(taken: list[Settings]) -> None:

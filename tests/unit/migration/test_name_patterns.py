@@ -11,10 +11,12 @@ from cdcd.migration.name_patterns import (
     column_patterns,
     expand,
     may_overlap,
+    samples,
     schema_patterns,
     split_list,
     table_patterns,
 )
+from cdcd.source.table_selection import TablePattern
 
 
 @pytest.mark.parametrize(
@@ -76,6 +78,28 @@ def test_schemas_become_patterns_of_their_tables() -> None:
 
 def test_a_comma_with_a_backslash_belongs_to_the_expression() -> None:
     assert split_list(r"a\,b, c,") == ["a,b", "c"]
+
+
+@given(st.lists(st.sampled_from(["a", "b", "*", "[ab]", "[0-9]", "?"]), min_size=2, max_size=6), st.integers(1, 5))
+def test_samples_match_their_pattern(parts: list[str], at: int) -> None:
+    pattern = f"{''.join(parts[:at])}.{''.join(parts[at:]) or '*'}"
+    found = samples(pattern, ["word"])
+    assert len(set(found)) == len(found) >= 1
+    assert all(TablePattern(pattern).matches(*each) for each in found)
+
+
+def test_samples_have_the_words_and_each_character_of_a_set() -> None:
+    assert samples("a.b", ["x"]) == [("a", "b")]
+    assert {("t_x", "b"), ("t_0", "b")} < set(samples("t_*.b", ["x"]))
+    assert samples("a.t[0-2]") == [("a", "t0"), ("a", "t1"), ("a", "t2")]
+
+
+def test_patterns_that_no_table_can_match_both_do_not_overlap() -> None:
+    assert not may_overlap(["tenant_*.orders", "tenant_*.lines", "public.orders"])
+    assert not may_overlap(["a*.t", "b*.t"])
+    assert may_overlap(["tenant_*.orders", "tenant_1.orders"])
+    assert may_overlap(["a*.t", "*b.t"])
+    assert may_overlap(["a*.t", "ab*.t"])
 
 
 def test_only_names_of_single_tables_never_overlap() -> None:
