@@ -24,7 +24,9 @@ from mypy_extensions import i64, u8
 
 # Above about this size, one allocation and memcpy beat copying by words.
 _WORDS_MAX_BYTES: Final = 128
-_PIECE_BYTES: Final = 1_048_576
+_PIECE_BYTES: Final = 65_536
+"""A slice of this size takes memory that the allocator has at hand. For a slice of a megabyte the kernel clears 256 new
+pages each time."""
 
 
 def write_long(out: BytesWriter, n: i64) -> None:
@@ -58,7 +60,7 @@ def copy(out: BytesWriter, data: bytes, at: i64, size: i64) -> None:
 
 
 def _copy_pieces(out: BytesWriter, data: bytes, at: i64, size: i64) -> None:
-    while size > _PIECE_BYTES:  # a slice is a copy: one of a large value would take as much memory as the value
+    while size > _PIECE_BYTES:
         out.write(data[at : at + _PIECE_BYTES])
         at += _PIECE_BYTES
         size -= _PIECE_BYTES

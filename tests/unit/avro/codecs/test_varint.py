@@ -51,6 +51,14 @@ def test_copy_appends_exactly_the_range_at_every_size() -> None:
         assert out.getvalue() == b"before" + data[7 : 7 + size]
 
 
+@pytest.mark.parametrize("size", [65_535, 65_536, 65_537, 131_072, 200_001])
+def test_copy_appends_a_large_range_in_pieces(size: int) -> None:
+    data = b"".join(n.to_bytes(4) for n in range(size // 4 + 10))
+    out = BytesWriter()
+    copy(out, data, 7, size)
+    assert out.getvalue() == data[7 : 7 + size]
+
+
 def test_bytes_and_text_have_their_length_in_bytes_before_them() -> None:
     out = BytesWriter()
     write_bytes(out, b"..abc..", 2, 3)
