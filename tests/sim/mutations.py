@@ -1019,6 +1019,26 @@ _MUTATIONS = (
         scene="RepublishedTable",
     ),
     Mutation(
+        "keep the snapshot of a table that the publication was without",
+        "cdcd.source.incarnations",
+        """
+        -        if self.published_by and seen.published_by and not set(self.published_by) & set(seen.published_by):
+        +        if self.published_by and not seen.published_by:
+        """,
+        scene="FollowedPublication",
+    ),
+    Mutation(
+        "leave tables in the publication that the settings leave out",
+        "cdcd.source.publication_contents",
+        """
+        -    if out:
+        -        statements.append(f"{alter} DROP {listed_tables(out)}")
+        +    if back:
+        +        statements.append(f"{alter} DROP {listed_tables(back)}")
+        """,
+        scene="FollowedPublication",
+    ),
+    Mutation(
         "forget where cdcd's own topics end",
         "cdcd.sink.publisher",
         """

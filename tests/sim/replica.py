@@ -9,7 +9,7 @@ the take-over runs while the start-up waits), the wake-up pipe, and the supervis
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -59,12 +59,13 @@ from cdcd.sink.worker import SinkWorker
 from cdcd.source.connection import SystemIdentity
 from cdcd.source.pg_types import Attribute, PgType
 from cdcd.source.privileges import TablePrivileges
-from cdcd.source.publication_contents import PublishedOperations
+from cdcd.source.publication_contents import FoundPublication, PublishedOperations
 from cdcd.source.replica_identity import TableIdentity
 from cdcd.source.server import ServerFacts
 from cdcd.source.server_errors import SlotActive
 from cdcd.source.slot import SlotState
 from cdcd.source.stream_messages import POSTGRES_EPOCH_US, StatusUpdate
+from cdcd.source.table_selection import CandidateTable
 from cdcd.transaction.stream_state import IN_TRANSACTION, REPLAYING
 
 if TYPE_CHECKING:
@@ -370,8 +371,22 @@ class SimPublication:
     def exists(self) -> bool:
         return True
 
-    def found(self) -> None:
-        """Nothing that the daemon may alter."""
+    def found(self) -> FoundPublication | None:
+        """None: nothing that the daemon may alter."""
+        self._session.check()
+        given = self._session.world.database.publication
+        return None if given is None else given.found()
+
+    def all_candidates(self) -> list[CandidateTable]:
+        given = self._session.world.database.publication
+        return [] if given is None else given.candidates()
+
+    def alter(self, statements: Sequence[str]) -> None:
+        self._session.check()
+        world = self._session.world
+        assert world.database.publication is not None
+        world.database.publication.alter(statements)
+        world.note(f"altered the publication: {statements[0]}")
 
     def tables(self) -> list[Any]:
         self._session.check()

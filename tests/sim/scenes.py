@@ -17,10 +17,11 @@ from sim.contradictions import CONTRADICTIONS
 from sim.fake_disk import Disk
 from sim.fake_kafka import Transaction
 from sim.fake_postgres import Table
+from sim.publication import GivenPublication
 from sim.replica import Life
 from sim.snapshots import SimSnapshot
 from sim.snapshots_checker import Seen
-from sim.sql import TABLES, Row, Session
+from sim.sql import POISON, TABLES, Row, Session
 from sim.world import WITH_STRANGER, World
 
 from cdcd.config.settings import TableSettings, TablesSettings
@@ -35,6 +36,7 @@ _MASKED = ("note", "more")
 _VALUE = re.compile(rb"(note|more) \d")
 """A value of such a column."""
 _HASH_SECRET = "0123456789abcdef"
+_EVERYTHING = ("insert", "update", "delete", "truncate")
 
 
 class Scene(World):
@@ -726,6 +728,50 @@ class RepublishedTable(LostTopics):
         return any(all(life.opened is not each for each in earlier) for life in lives)
 
 
+class FollowedPublication(World):
+    """The settings leave a table out, and then they do not: the daemon alters its publication, and copies the table.
+
+    What the publication publishes changes with it. Daemons die meanwhile.
+    """
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed, 20)
+        if not self.checker.has_snapshots:
+            self._take_snapshots()
+        self.database.publication = GivenPublication(self.database, self.settings.source.slot)
+        source = self.settings.source.model_copy(update={"tables": ("*.*",)})
+        self.settings = self.settings.model_copy(update={"source": source})
+
+    def contradict(self, choice: float) -> None:
+        given = self.database.publication
+        assert given is not None
+        table = self.rng.choice([each for each in self.server.tables.values() if each.schema != POISON.schema])
+        self._ask_for([f"{table.schema}.{table.name}"], self.rng.choice([_EVERYTHING, _EVERYTHING[:3]]))
+        assert given.entries.keys() == self.server.tables.keys() - {table.oid}
+        assert self.checker.last is not None
+        self.checker.snapshots.lost(f"p.{table.schema}.{table.name}", self.checker.last.lsn)
+        self._ask_for([], _EVERYTHING)
+        assert given.entries.keys() == self.server.tables.keys()
+        self._make_good(20, self.rng.choice([0, 5]))
+
+    def _ask_for(self, exclude: list[str], publish: tuple[str, ...]) -> None:
+        """Start daemons with such settings, until the publication is as they say."""
+        given = self.database.publication
+        assert given is not None
+        source = self.settings.source.model_copy(update={"exclude": tuple(exclude), "publish": publish})
+        self.settings = self.settings.model_copy(update={"source": source})
+        self._stop_all()
+        before = given.comment
+        self._until(lambda: given.comment != before, f"the publication does not follow {exclude} {publish}")
+        assert given.operations == source.asked.operations
+        if self.rng.random() < 0.5:
+            self._stop_all()  # often before the daemon has streamed
+        self._until(self._streams, "no stream after the publication was altered")
+
+    def _streams(self) -> bool:
+        return any(life is not None and life.state == "streaming" for life in self.lives.values())
+
+
 class BrokenSnapshots(World):
     """A snapshot breaks many times. Before it goes on, rows move into blocks that are done, or into another file.
 
@@ -835,7 +881,7 @@ class RegistryAway(World):
 SCENES = [
     BrokenSnapshots, SnapshotsUnderFaults, PausedSnapshots, StoppedSnapshots, ChangedKeys, AddedColumns,
     MaskedColumns, ReplacedTables, ChosenKeys, RepairsUnderFaults, LostTopics, LostParkedEvents, CutWhileItWrites,
-    RepublishedTable,
+    RepublishedTable, FollowedPublication,
     RolledBackBeforeALargeOne, PreparedWithoutRows,
     RequestsPassedOver, TwoFirstStarts, RefusedTakeovers, MarkersLost, CoordinatorMoves, ForgottenProducers,
     LostWhileTakingOver, ZombieThatPublishes, TornSpool, PreparedBeyondTheSpool, SubtransactionsByTheThousand,

@@ -76,7 +76,7 @@ class SimSnapshot:
 
     def incarnation(self, table: Table) -> Incarnation:
         """The table as the snapshot shows it."""
-        return _incarnation(table, self.file(table), self.world.server.system_id)
+        return _incarnation(table, self.file(table), self.world)
 
     def is_rewritten(self, table: Table) -> bool:
         """Whether the table has another file now."""
@@ -316,7 +316,7 @@ def seen_now(world: World) -> dict[tuple[str, str], Incarnation]:
     """The published tables as the catalog describes them now."""
     files = world.files.now()
     return {
-        (table.schema, table.name): _incarnation(table, _file(files, table), world.server.system_id)
+        (table.schema, table.name): _incarnation(table, _file(files, table), world)
         for table in world.database.published()
     }
 
@@ -340,9 +340,11 @@ def _file(found: Mapping[int, File], table: Table) -> File:
     return found.get(table.oid) or File()
 
 
-def _incarnation(table: Table, file: File, system_id: str) -> Incarnation:
+def _incarnation(table: Table, file: File, world: World) -> Incarnation:
     """The table as the catalog describes it. What publishes it has another OID at another server."""
-    return Incarnation(table.oid, (int(system_id) % 1_000,), file.node, columns=1)
+    given = world.database.publication
+    entry = int(world.server.system_id) % 1_000 if given is None else given.entries.get(table.oid, 0)
+    return Incarnation(table.oid, (entry,) if entry else (), file.node, columns=1)
 
 
 def _message(table: Table, row: Row) -> bytes:

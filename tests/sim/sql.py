@@ -15,6 +15,7 @@ from random import Random
 from typing import Any
 
 from sim.fake_postgres import Change, Record, Server, Table
+from sim.publication import GivenPublication
 
 from cdcd.pgoutput.messages import KEY, NO_OLD, OLD
 from cdcd.pgoutput.tuples import UNCHANGED, Binary, ColumnValue
@@ -216,6 +217,8 @@ class Database:
         self.number = 0
         self.unpublished: set[int] = set()
         """Tables that are not in the publication. Nobody writes to them meanwhile."""
+        self.publication: GivenPublication | None = None
+        """None: it is FOR ALL TABLES, and the daemon does not alter it."""
         self.locked: Callable[[], set[int]] = set
         """Tables that others read, so that nobody alters or truncates them."""
         self._exclusive: dict[int, set[int]] = {}

@@ -10,7 +10,7 @@ from sim.world import World
 
 PORTION = 50
 FIRST, END = map(int, os.environ.get("CDCD_TEST_SIMULATIONS", "0-2000").split("-"))
-FIRST_OF_SCENE, END_OF_SCENE = map(int, os.environ.get("CDCD_TEST_SCENES", "0-36").split("-"))
+FIRST_OF_SCENE, END_OF_SCENE = map(int, os.environ.get("CDCD_TEST_SCENES", "0-35").split("-"))
 EVENTS = 30
 """Short ones, so that there are many; `run.py` plays longer ones."""
 
