@@ -3,7 +3,8 @@
     python tests/bench/spark.py read             decode 1 million events of 4 schemas; yardstick: the raw Kafka read
     python tests/bench/spark.py mirror delta     150,000 inserts, then 750,000 changes a run, into 1 million rows;
                                                  yardstick: decoding the events, writing the rows from memory
-    python tests/bench/spark.py small iceberg    a change in each of 20 small tables; then a run with nothing new
+    python tests/bench/spark.py small iceberg    a change in each of 20 small tables; then runs with nothing new; also
+                                                 prints the Spark jobs, which other work on the machine does not change
     python tests/bench/spark.py snapshot         read 2 million rows; yardstick: a JDBC read in one partition
     python tests/bench/spark.py verify           compare 1 million rows, three of which differ
 
@@ -97,6 +98,13 @@ def seconds(does: Callable[[], Any]) -> tuple[float, Any]:
     began = time.monotonic()
     result = does()
     return time.monotonic() - began, result
+
+
+def shown(cdc: Cdc, does: Callable[[], Any]) -> str:
+    """The seconds and the Spark jobs of a call."""
+    before = fix_spark.jobs(cdc.spark)
+    took, _ = seconds(does)
+    return f"{took:.2f} s and {fix_spark.jobs(cdc.spark) - before} jobs"
 
 
 def drained(frame: DataFrame) -> float:
@@ -223,8 +231,8 @@ def small(stream: streams.StreamFixture, cdc: Cdc, form: Literal["delta", "icebe
     for change in changes:
         stream.sql(*(change.replace("{}", name) for name in names))
         running.wait_until_confirmed()
-        print(f"{form}: {change}: {seconds(made.run_once)[0]:.1f} s; ", end="")
-        print(f"then nothing new: {seconds(made.run_once)[0]:.2f} s", flush=True)
+        print(f"{form}: {change}: {shown(cdc, made.run_once)}", end="")
+        print(f"; then nothing new: {shown(cdc, made.run_once)}, {shown(cdc, made.run_once)}", flush=True)
     rows = made.as_of()
     found = [tuple(rows[f"public.{name}"].selectExpr("count(*)", "sum(v)").first()) for name in names]
     print("equal to PostgreSQL" if found == [(103, 3)] * 20 else f"DIFFERENT: {found}")

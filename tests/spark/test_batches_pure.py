@@ -9,9 +9,10 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from cdcd.errors import GapError
+from cdcd.errors import GapError, KafkaUnavailable
 from cdcd.spark.mirror.batches import SMALL_MAX, Batches
 from cdcd.spark.mirror.run_log import MirroredTable
+from cdcd.spark.reading.cuts import Cut, Cuts
 from cdcd.spark.reading.kafka import KafkaReader
 
 
@@ -56,3 +57,53 @@ def test_a_topic_that_cannot_be_read_does_not_keep_the_others_from_being_read() 
     work = [planned("a", 5), planned("b", SMALL_MAX), planned("idle", 0), planned("long", SMALL_MAX + 1)]
     with Batches(kafka, None).together(work):  # type: ignore[arg-type]
         assert asked == [["p.public.a", "p.public.b"]]
+
+
+def test_progress_is_read_only_if_its_topic_has_grown_and_from_its_beginning_if_it_was_made_again() -> None:
+    ends: list[int | None] = [12, 12, 15, 15, 15, None, None, 4]
+    positions, reads = iter([10, 10, 14, 14, 2]), []
+
+    class OneTopic(Cuts):
+        def _read(self, slot: str, since: Cut | None, progress_offset: int | None) -> Cut:
+            reads.append(None if since is None else since.progress_offset)
+            position = next(positions)
+            return Cut(slot, position, position, 0, position, {})
+
+    kafka: Any = SimpleNamespace(end=lambda _: ends.pop(0))
+    cuts = OneTopic(kafka, "p.progress", "s")
+    first = cuts.at()
+    assert cuts.at(None, first) is first
+    assert cuts.at(None, first).progress_offset == 10, "another slot's records"
+    assert cuts.at(None, first).progress_offset == 10
+    assert cuts.at().progress_offset == 10
+    assert reads == [None, 10]
+    assert [cuts.at(None, first).progress_offset for _ in range(2)] == [14, 14], "Spark alone can ask"
+    assert cuts.at(None, first).progress_offset == 2
+    assert reads == [None, 10, 10, 10, None]
+
+
+@pytest.mark.parametrize(
+    ("error", "is_away"),
+    [("org.apache.kafka.common.errors.TimeoutException: listOffsets", True), ("SaslAuthenticationException", False)],
+)
+def test_an_end_that_only_spark_may_ask_for_is_left_to_it(error: str, is_away: bool) -> None:
+    asked = 0
+
+    def create(options: dict[str, str]) -> None:
+        nonlocal asked
+        asked += 1
+        assert options["security.protocol"] == "SASL_SSL"
+        raise RuntimeError(error)
+
+    admin = SimpleNamespace(Admin=SimpleNamespace(create=create), ListOffsetsOptions=lambda _: None)
+    common = SimpleNamespace(TopicPartition=lambda *_: None, IsolationLevel=SimpleNamespace(READ_COMMITTED=1))
+    kafka = SimpleNamespace(clients=SimpleNamespace(admin=admin), common=common)
+    session: Any = SimpleNamespace(_jvm=SimpleNamespace(org=SimpleNamespace(apache=SimpleNamespace(kafka=kafka))))
+    reader = KafkaReader(session, "k:9092", {"security.protocol": "SASL_SSL"})
+    for _ in range(2):
+        if is_away:
+            with pytest.raises(KafkaUnavailable):
+                reader.end("p.progress")
+        else:
+            assert reader.end("p.progress") is None
+    assert asked == 1 + is_away

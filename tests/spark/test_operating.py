@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from servers.processes import free_port
+from support.fix_spark import jobs
 from support.registry import Registry
 from support.stream import StreamFixture
 
@@ -120,6 +121,32 @@ def test_maintenance_by_others_takes_no_published_row_and_readers_elsewhere_are_
 
 
 @pytest.mark.whole
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+def test_a_run_with_nothing_new_runs_no_spark_job_and_finds_what_comes_later(
+    stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str], form: Format
+) -> None:
+    stream.sql("CREATE TABLE t (id int PRIMARY KEY)")
+    daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
+    mirror = cdc.mirror("*", lake(form), form)
+    for number in range(2):
+        stream.sql(f"INSERT INTO t VALUES ({number})")
+        daemon.wait_until_confirmed()
+        daemon.stop()  # an idle daemon still says how far the server is
+        while mirror.run_once() is not None:
+            pass
+        before, lsn = jobs(cdc.spark), mirror.published_lsn()
+        assert mirror.run_once() is None
+        assert mirror.lag().events == 0
+        assert mirror.published_lsn() == lsn
+        assert jobs(cdc.spark) == before
+        assert mirror.as_of()["public.t"].count() == number + 1
+        if not number:
+            daemon = stream.daemon().start()
+            daemon.wait_for_log("going on")
+
+
+@pytest.mark.whole
 def test_a_mirrors_metrics_tell_its_lag(stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str]) -> None:
     from cdcd.spark.metrics import MirrorMetrics
 
@@ -163,7 +190,7 @@ def test_the_command_names_the_run_that_it_published_and_that_a_mirror_behind_is
         f'[mirror]\ncatalog = "{catalog}"\n[postgres]\ndsn = "{stream.dsn}"\n'
     )
     assert main(["spark", "mirror", "--config", str(config), "--once"]) == 0
-    [row] = cdc.spark.table(f"{catalog}.cdcd_runs").select("run", "lsn").collect()
+    [row] = cdc.spark.table(f"{catalog}.cdcd_runs").where("state = 'published'").select("run", "lsn").collect()
     assert f"published run {row.run} at {format_lsn(row.lsn)} ({row.lsn}): 1 events in " in capsys.readouterr().out
     stream.sql("INSERT INTO t VALUES (2)")
     daemon.wait_until_confirmed()

@@ -12,7 +12,7 @@ import itertools
 import os
 import sys
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from servers.jars import fetch_jars, find_java
@@ -64,6 +64,12 @@ def for_small_data(warehouse: Path) -> dict[str, str]:
     made = settings(warehouse) | SMALL_DATA
     made["spark.driver.extraJavaOptions"] += " -XX:TieredStopAtLevel=1"
     return made
+
+
+def jobs(session: SparkSession) -> int:
+    """How many Spark jobs a session has run: a figure that other work on the machine does not change."""
+    context: Any = session.sparkContext
+    return int(context._jsc.sc().dagScheduler().numTotalJobs())
 
 
 @pytest.fixture(scope="session")

@@ -3,9 +3,12 @@
 Before: `planner` plans a run. After: readers take each table at the version that the run's row names.
 
 The problem: a table format commits one table at a time. So the mirror writes a run into this table before the run's
-first MERGE, with every offset. It publishes the run after the last MERGE, by changing one row. A process that dies in
+first MERGE, with every offset. It publishes the run after the last MERGE, by one more row. A process that dies in
 between leaves its plan. The next process carries out exactly that plan, and skips the tables that are already merged.
 If two processes run one mirror, both write the same run number, and one of them gets an error.
+
+A row is only added, in one commit: that takes a part of a MERGE's time. So a run that was planned has two rows. As long
+as the table has the version at which a process has read it, the process need not read it again.
 """
 
 from __future__ import annotations
@@ -109,6 +112,8 @@ class RunLog:
         self._mirror = mirror
         self._known = 0
         """The newest published run that this process has seen."""
+        self._read: tuple[int | None, tuple[Run | None, Run | None]] | None = None
+        """A version of the table, and what `last` has found in it or in a later one."""
 
     def create(self) -> None:
         """Make the schema and the table, unless they exist."""
@@ -123,6 +128,12 @@ class RunLog:
 
     def last(self) -> tuple[Run | None, Run | None]:
         """The last published run, and the run planned after it; None where there is none."""
+        version = self._target.version(self.table)
+        if self._read is None or self._read[0] != version:
+            self._read = version, self._read_last()
+        return self._read[1]
+
+    def _read_last(self) -> tuple[Run | None, Run | None]:
         # Most runs lie in a file of their own. Files of before the last known run are skipped by their statistics.
         rows = self._newest(f"run >= {self._known}")
         if all(row["state"] != PUBLISHED for row in rows):  # a person has put the table back to an earlier state
@@ -134,7 +145,8 @@ class RunLog:
         return published, planned
 
     def _newest(self, condition: str) -> list[Row]:
-        return list(self._own().where(condition).orderBy("run", ascending=False).limit(2).collect())
+        """The newest rows: of a run's two rows, the published one first."""
+        return list(self._own().where(condition).orderBy("run", "state", ascending=False).limit(2).collect())
 
     def published(self, at_most: str) -> Run | None:
         """The newest published run whose row meets this condition in SQL."""
@@ -144,28 +156,27 @@ class RunLog:
         return parse_run(rows[0]) if rows else None
 
     def write(self, run: Run) -> None:
-        """Add the run's row, or change it if it exists; raises Fenced if another process has planned the same run."""
+        """Add the run's row. Raises Fenced if another process has planned or published the same run, or a later one."""
         document = asdict(run)
         stamp = datetime.fromtimestamp(run.commit_ts / 1e6, UTC).isoformat() if run.commit_ts else None
-        document |= {"commit_ts": stamp, "at": datetime.now(UTC).isoformat()}
-        view = f"cdcd_run_{run.token}"
+        at = datetime.now(UTC)
+        document |= {"commit_ts": stamp, "at": at.isoformat()}
         # As JSON: Spark would send rows of Python's to the executors, and convert them there.
         row = f.from_json(f.lit(json.dumps(document)), _COLUMNS)
-        self._spark.range(0, 1, 1, 1).select(row.alias("row")).select("row.*").createOrReplaceTempView(view)
+        rows = self._spark.range(0, 1, 1, 1).select(row.alias("row")).select("row.*")
+        taken = "true" if run.state == PLANNED else f"(t.state = '{PUBLISHED}' OR t.token <> '{run.token}')"
+        later = f"t.mirror = '{self._mirror}' AND t.run >= {run.run}"
         try:
-            self._target.commit(
-                f"MERGE INTO {self.table} t USING {view} s ON t.mirror = s.mirror AND t.run = s.run"
-                " WHEN MATCHED AND t.token = s.token THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
-            )
+            is_added = self._target.put(self.table, rows, f"{later} AND (t.run > {run.run} OR {taken})")
         except Exception as error:
             if is_conflict(error):
                 raise self._fenced(run.run) from error
             raise
-        finally:
-            self._spark.catalog.dropTempView(view)
-        tokens = {row["token"] for row in self._own().where(f"run = {run.run}").select("token").collect()}
-        if tokens != {run.token}:
-            raise self._fenced(run.run)
+        if not is_added:
+            # Unless an earlier try has added the row, and got a conflict for an answer.
+            own = self._own().where(f"run = {run.run} AND state = '{run.state}' AND token = '{run.token}'")
+            if [row["at"].astimezone(UTC) for row in own.select("at").collect()] != [at]:
+                raise self._fenced(run.run)
 
     def prune(self, keep: int, older_than: datetime) -> None:
         """Remove all but the last `keep` runs, and runs of before this time. Readers can then no longer ask for those.

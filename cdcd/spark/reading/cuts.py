@@ -106,6 +106,8 @@ class Cuts:
         self._kafka = kafka
         self._topic = topic
         self._slot = slot
+        self._known: tuple[Cut, int] | None = None
+        """The newest cut, and an end of the topic up to which there is no newer one."""
 
     def all(self) -> DataFrame:
         """Every cut that the topic still holds, as one row each, in their order.
@@ -146,7 +148,7 @@ class Cuts:
         """
         slot = self._slot or self._only_slot()
         if position is None:
-            return self._read(slot, since, None)
+            return self._newest(slot, since)
         place = lsn_or_time(position)
         if isinstance(place, datetime):
             found = self._slots(slot, since).where(f.col("commit_ts") <= int(place.timestamp() * 1_000_000))
@@ -155,7 +157,7 @@ class Cuts:
             found = self._slots(slot, since).where(f.col("lsn") >= place)
             offset, wanted = found.agg(f.min("progress_offset")).first()[0], format_lsn(place)
         if offset is None:
-            newest = self._read(slot, since, None)
+            newest = self._newest(slot, since)
             raise GapError(
                 f"the topics do not hold {wanted}: the newest cut is {format_lsn(newest.lsn)}, slot {slot}",
                 "Wait until the daemon has come so far (cdcd_lag_bytes), or ask for a time that progress still covers",
@@ -190,7 +192,7 @@ class Cuts:
         the first.
         """
         slot = self._slot or self._only_slot()
-        newest = self._read(slot, since, None)
+        newest = self._newest(slot, since)
         behind = 0
         for topic, record in newest.tables.items():
             known = applied.get(topic, ())
@@ -204,6 +206,20 @@ class Cuts:
         found = slots.agg(f.max(f.when(f.col("fits"), f.col("progress_offset"))), f.min("progress_offset")).first()
         chosen = found[0] if found[0] is not None else found[1]
         return newest if chosen is None else self._read(slot, since, int(chosen))
+
+    def _newest(self, slot: str, since: Cut | None) -> Cut:
+        """The newest cut. Spark reads the topic only if it has grown since the last time."""
+        end = self._kafka.end(self._topic)
+        if self._known is not None:
+            cut, known_end = self._known
+            if end == known_end:
+                return cut
+            since = cut if since is None or since.progress_offset < cut.progress_offset else since
+        if end is not None and since is not None and end <= since.progress_offset:
+            since = None  # the topic was made again
+        cut = self._read(slot, since, None)
+        self._known = None if end is None else (cut, end)
+        return cut
 
     def _read(self, slot: str, since: Cut | None, progress_offset: int | None) -> Cut:
         """The cut of the slot record at this offset (None: the newest)."""

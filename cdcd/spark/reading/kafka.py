@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
@@ -44,6 +44,8 @@ class KafkaReader:
         """`options`: properties of Kafka's Java client, by its own names."""
         self._spark = spark
         self._bootstrap = bootstrap
+        self._asks = True
+        """Whether this process asks for ends of topics: see `end`."""
         self._options = {
             # At the end of a range the consumer waits for records that never come: 500 ms a partition by default.
             "kafka.fetch.max.wait.ms": "20",
@@ -82,6 +84,34 @@ class KafkaReader:
         reader = reader.option("assign", json.dumps({topic: [0]}))
         starts = json.dumps({topic: {"0": since}})
         return self._load(reader.option("startingOffsets", starts).option("endingOffsets", "latest"))
+
+    def end(self, topic: str) -> int | None:
+        """The offset after the last committed record of a topic of one partition, without a Spark job.
+
+        None: only Spark can ask, for instance because it has the login as a delegation token.
+        """
+        if not self._asks:
+            return None
+        spark: Any = self._spark
+        kafka = spark._jvm.org.apache.kafka  # noqa: SLF001
+        partition = kafka.common.TopicPartition(topic, 0)
+        committed = kafka.clients.admin.ListOffsetsOptions(kafka.common.IsolationLevel.READ_COMMITTED)
+        options = {
+            name.removeprefix("kafka."): value for name, value in self._options.items() if name.startswith("kafka.")
+        }
+        try:
+            client = kafka.clients.admin.Admin.create(options)
+            try:
+                wanted = {partition: kafka.clients.admin.OffsetSpec.latest()}
+                return int(client.listOffsets(wanted, committed).partitionResult(partition).get().offset())
+            finally:
+                client.close()
+        except Exception as error:  # Py4J's
+            translated = _to_cdcd_error(str(error), f"asking for the end of {topic}", self._bootstrap)
+            if translated is not None:
+                raise translated from error
+            self._asks = False
+            return None
 
     def _batch(self) -> DataFrameReader:
         return self._spark.read.format("kafka").options(**self._options, failOnDataLoss="true")

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, ClassVar
+from uuid import uuid4
 
 from pyspark.sql import DataFrame, Row
 
@@ -100,6 +101,16 @@ class Delta(Target):
         is_vacuumed = any(operation.startswith("VACUUM") for operation in later.values())
         keeps_rows = all(_KEEPS_ROWS.fullmatch(operation) for operation in later.values())
         return max(later) if is_vacuumed and is_whole and keeps_rows else version
+
+    def put(self, table: str, rows: DataFrame, unless: str) -> bool:
+        # Two appends never conflict. A MERGE that only inserts is nearly as quick, and Delta counts it among the reads.
+        view = f"cdcd_put_{uuid4().hex}"
+        rows.createOrReplaceTempView(view)
+        try:
+            found = self.commit(f"MERGE INTO {table} t USING {view} ON {unless} WHEN NOT MATCHED THEN INSERT *")
+        finally:
+            self.spark.catalog.dropTempView(view)
+        return bool(found.collect()[0]["num_inserted_rows"])
 
     def seen(self, table: str) -> None:
         """Nothing: txnAppId is enough."""

@@ -61,8 +61,12 @@ class Iceberg(Target):
             self.spark.sql(f"REFRESH TABLE {table}")
 
     def version(self, table: str) -> int | None:
-        row = self.spark.sql(f"SELECT snapshot_id FROM {table}.refs WHERE name = 'main'").first()
-        return None if row is None else int(row[0])
+        # The metadata table `refs` would run a Spark job.
+        spark: Any = self.spark
+        java = spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, table)  # noqa: SLF001
+        java.refresh()
+        snapshot = java.currentSnapshot()
+        return None if snapshot is None else int(snapshot.snapshotId())
 
     def readable(self, table: str, version: int) -> int:
         found = self._snapshots(table)
@@ -88,6 +92,16 @@ class Iceberg(Target):
     def seen(self, table: str) -> int | None:
         self.refresh(table)
         return self.version(table)
+
+    def put(self, table: str, rows: DataFrame, unless: str) -> bool:
+        def put_once() -> bool:
+            seen = self.seen(table)
+            if not self.spark.table(table).alias("t").where(unless).isEmpty():
+                return False
+            self.append(table, rows, seen)
+            return True
+
+        return self.again_after_conflicts(put_once)
 
     def append(self, table: str, rows: DataFrame, seen: int | None, before_merge: Tag | None = None) -> None:
         # An append has no such check. An overwrite that replaces nothing has one, and its snapshot is an append's.

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 
 from cdcd.spark.mirror.per_table import Layout
 from cdcd.spark.reading.missing_values import sql_text
+
+_T = TypeVar("_T")
 
 _INSTANT: Final = re.compile(r"\btimestamp\b(?!:)")
 """The type, and not a field of the name: Spark shows timestamp_ltz so."""
@@ -131,18 +133,30 @@ class Target:
         """
         raise NotImplementedError
 
-    def commit(self, statement: str) -> None:
-        """Run a statement that changes a table, and again if another job has changed the table meanwhile."""
+    def commit(self, statement: str) -> DataFrame:
+        """Run a statement that changes a table, and again if another job has changed the table meanwhile.
+
+        Returns what the statement gives.
+        """
+        return self.again_after_conflicts(lambda: self.spark.sql(statement))
+
+    def again_after_conflicts(self, change: Callable[[], _T]) -> _T:
+        """Do what changes a table, and again if another job has changed the table meanwhile."""
         for pause_s in _PAUSES_S:
             try:
-                self.spark.sql(statement)
+                return change()
             except Exception as error:  # Py4J's or PySpark's: only the text tells the cause
                 if not is_conflict(error):
                     raise
                 time.sleep(pause_s)
-            else:
-                return
-        self.spark.sql(statement)
+        return change()
+
+    def put(self, table: str, rows: DataFrame, unless: str) -> bool:
+        """Add rows in one commit, unless the table, `t`, has a row that meets a condition in SQL.
+
+        Returns whether it has added them. Of two processes that do this at one time, the later one sees the other's.
+        """
+        raise NotImplementedError
 
     def empty(self, table: str) -> bool:
         """Whether the table holds no row."""
