@@ -65,7 +65,9 @@ def histories(draw: st.DrawFn, *, keyed: bool, truncates: bool = False) -> list[
             if truncates and draw(st.integers(0, 3)) == 0:
                 op, key = "t", None
             # A key of the settings need not be unique, so rows of one COPY may share it.
-            same = bool(rows) and rows[-1].op == op and (op == "c" or rows[-1].key != key) and draw(st.booleans())
+            # One change deletes a row once.
+            is_other = op == "c" or all(row.key != key for row in rows if row.lsn == lsn)
+            same = bool(rows) and rows[-1].op == op and is_other and draw(st.booleans())
             lsn += 0 if same else 10
             rows.append(Row(10 + number, lsn, op, key, last_commit, len(rows) if keyed else 0))
         made.append(rows)
