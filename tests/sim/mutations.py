@@ -196,17 +196,8 @@ _MUTATIONS = (
         "copy the tables that the settings forbid to copy",
         "cdcd.snapshot.table_rules",
         """
-        -        return next(found, self._takes_others)
-        +        return next(found, self._takes_others) or self._takes_others
-        """,
-        scene="NeverCopied",
-    ),
-    Mutation(
-        "copy the tables that the settings forbid to copy",
-        "cdcd.snapshot.table_rules",
-        """
-        -        return next(found, self._takes_others)
-        +        return next(found, self._takes_others) or self._takes_others
+        -        return self._first(schema, table, lambda rule: rule.is_taken, self._takes_others)
+        +        return self._first(schema, table, lambda rule: rule.is_taken, self._takes_others) or self._takes_others
         """,
         scene="NeverCopied",
     ),
