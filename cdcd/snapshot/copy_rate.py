@@ -108,8 +108,8 @@ class TableRates:
         """Return the rate of a table. It lasts as long as the stream: another snapshot of the table gets no more."""
         found = self._of_tables.get((schema, table))
         if found is None:
-            own = CopyRate(*self._limits(schema, table))
-            found = self._of_tables[schema, table] = TableRate(self.of_all, *[own] * own.is_limited)
+            found = TableRate(self.of_all, CopyRate(*self._limits(schema, table)))
+            self._of_tables[schema, table] = found
         return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -129,6 +129,25 @@ def found_in(
     return found
 
 
+Partitions: TypeAlias = dict[int, list[tuple[bytes | None, bytes | None]]]
+
+
+def spread(data: st.DataObject, history: list[list[Row]], confirmed: int) -> tuple[Partitions, Partitions]:
+    """The records of a history by partition, and those of them that the connector has published.
+
+    It has published all transactions before the number `confirmed`. A record without a key goes to any partition.
+    """
+    whole: Partitions = {at: [] for at in range(PARTITIONS)}
+    certain = [0] * PARTITIONS
+    for number, rows in enumerate(history):
+        for key, value in [record for row in rows for record in row.records]:
+            at = data.draw(st.integers(0, PARTITIONS - 1)) if key is None else partition_for(key, PARTITIONS)
+            whole[at].append((key, value))
+            if number < confirmed:
+                certain[at] = len(whole[at])
+    return whole, {at: records[: data.draw(st.integers(certain[at], len(records)))] for at, records in whole.items()}
+
+
 @given(st.data())
 def test_with_a_key_each_partition_has_every_record_once_and_in_order(data: st.DataObject) -> None:
     history = data.draw(histories(keyed=True))
@@ -180,17 +199,7 @@ def test_tables_that_share_a_topic_have_every_record_once_and_are_counted(data: 
     ]
     confirmed = data.draw(st.integers(0, len(history) - 1))
     confirmed_lsn = history[confirmed][0].last_commit + data.draw(st.integers(0, 9))
-    whole: dict[int, list[tuple[bytes | None, bytes | None]]] = {at: [] for at in range(PARTITIONS)}
-    certain = [0] * PARTITIONS
-    for number, rows in enumerate(history):
-        for key, value in [record for row in rows for record in row.records]:
-            at = data.draw(st.integers(0, PARTITIONS - 1)) if key is None else partition_for(key, PARTITIONS)
-            whole[at].append((key, value))
-            if number < confirmed:
-                certain[at] = len(whole[at])
-    published = {
-        at: records[: data.draw(st.integers(certain[at], len(records)))] for at, records in whole.items()
-    }  # fmt: skip
+    whole, published = spread(data, history, confirmed)
     found = found_in(published, confirmed_lsn, shared=(TOPIC,))
     seam = Seam(found, confirmed_lsn, lambda *_: TOPIC, CHANGES)
     builder = BatchBuilder(True, truncate_key=None, shared_topic=lambda *_: TOPIC)
@@ -234,17 +243,7 @@ def test_a_truncate_is_there_once_and_before_all_later_events_or_it_is_refused(d
     history = data.draw(histories(keyed=True, truncates=True))
     confirmed = data.draw(st.integers(0, len(history) - 1))
     confirmed_lsn = history[confirmed][0].last_commit + data.draw(st.integers(0, 9))
-    whole: dict[int, list[tuple[bytes | None, bytes | None]]] = {at: [] for at in range(PARTITIONS)}
-    certain = [0] * PARTITIONS
-    for number, rows in enumerate(history):
-        for key, value in [record for row in rows for record in row.records]:
-            at = data.draw(st.integers(0, PARTITIONS - 1)) if key is None else partition_for(key, PARTITIONS)
-            whole[at].append((key, value))
-            if number < confirmed:
-                certain[at] = len(whole[at])
-    published = {
-        at: records[: data.draw(st.integers(certain[at], len(records)))] for at, records in whole.items()
-    }  # fmt: skip
+    whole, published = spread(data, history, confirmed)
     found = found_in(published, confirmed_lsn, has_truncates=True)
     seam = Seam(found, confirmed_lsn, lambda *table: f"shop.{'.'.join(table)}", CHANGES)
     left = publish(history[confirmed:], seam, data.draw(st.lists(st.integers(1, 12))))
