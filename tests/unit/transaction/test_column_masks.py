@@ -23,6 +23,7 @@ from cdcd.transaction.column_masks import (
     MASKED,
     NOTHING,
     Mask,
+    Masking,
     RelationMasking,
     StoredText,
     text_of,
@@ -83,6 +84,13 @@ def test_each_mask_takes_the_place_of_a_value(mask: Mask, value: bytes, wanted: 
     by = masking(table(("id", 23), ("c", 25), ("z", 25)), c=mask)
     assert new(by, b"1", value, b"z") == [b"1", wanted, b"z"]
     assert new(by, b"1", Binary(value), b"z") == [b"1", wanted, b"z"], "in binary mode"
+
+
+def test_a_hash_is_the_same_whether_it_is_kept_or_made_again() -> None:
+    kept = Masking(SECRET)
+    texts = [b"%d" % number for number in range(10_000)] + [b"long " * 100]
+    for text in [*texts, *reversed(texts), *texts[-50:]]:
+        assert kept.digest(text) == digest(text)
 
 
 def test_a_null_stays_a_null_and_an_unchanged_value_stays_unchanged() -> None:
