@@ -15,6 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+from pydantic_settings import EnvSettingsSource
+
 from cdcd.config import layers
 from cdcd.config.format_choice import check_format
 from cdcd.config.layers import Layers, Setting, from_file
@@ -77,6 +79,7 @@ def check_sink(settings: Settings) -> None:
 
 
 def _from_environment() -> Iterator[Setting]:
+    # pydantic-settings ignores unknown variables. But a misspelled variable must be an error.
     of_tables: list[Setting] = []
     for variable in sorted(os.environ):
         name = variable.upper()
@@ -89,9 +92,12 @@ def _from_environment() -> Iterator[Setting]:
         NAMES.refuse_unknown(key, variable, "environment")
         if one := _of_free_form(key):
             of_tables.append((one[0], {one[1]: os.environ[variable]}, f"environment {name}"))
-        else:
-            yield key, _decoded(key, os.environ[variable], f"environment {name}"), f"environment {name}"
-    yield from of_tables  # after the table itself, which may be one variable, in JSON
+    for key, value in NAMES.leaves(EnvSettingsSource(Settings)()):
+        # pydantic-settings takes the table as JSON or its keys, and not both.
+        if key not in NAMES.free_form or isinstance(value, str):
+            origin = f"environment {NAMES.variable(key)}"
+            yield key, _decoded(key, value, origin), origin
+    yield from of_tables
 
 
 def _from_secrets(directory: str) -> Iterator[Setting]:
@@ -130,8 +136,8 @@ def _of_free_form(key: str) -> tuple[str, str] | None:
     return (table, name) if name and table in NAMES.free_form else None
 
 
-def _decoded(key: str, value: str, origin: str) -> Any:
-    if key not in NAMES.json_outside_the_file:
+def _decoded(key: str, value: Any, origin: str) -> Any:
+    if key not in NAMES.json_outside_the_file or not isinstance(value, str):
         return value
     try:
         return json.loads(value)

@@ -25,6 +25,7 @@ from pydantic import (
     StrictStr,
     model_validator,
 )
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from cdcd.config.layers import SettingNames
 from cdcd.debezium.added_fields import names_of
@@ -980,10 +981,12 @@ class LogSettings(Section):
     )
 
 
-class Settings(BaseModel):
+class Settings(BaseSettings):
     """Every setting. `loading.load` makes it. Tests make it from keyword arguments."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix="CDCD_", env_nested_delimiter="__", enable_decoding=False, extra="forbid", frozen=True
+    )
 
     secrets_dir: str | None = Field(
         None,
@@ -1048,6 +1051,18 @@ class Settings(BaseModel):
     def places(self) -> Places:
         """What the commands in hints leave open."""
         return Places(self.sink.bootstrap_servers, self.sink.prefix, self.source.slot, self.sink.client_properties)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003  # the signature is pydantic-settings'
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Take keyword arguments only. `loading` reads the other sources itself, and notes the origin of each value."""
+        return (init_settings,)
 
 
 NAMES: Final = SettingNames(Settings, "`cdcd config --reference`", "CDCD_")

@@ -24,10 +24,11 @@ NOT_FOR_WORDS = {
     "asyncio", "confluent_kafka", "fastavro", "prometheus_client", "psycopg", "pyspark", "sqlite3", "ssl",
     "cdcd.avro.event_encoder",
 }  # fmt: skip
+NOT_FOR_SETTINGS = NOT_FOR_WORDS - {"asyncio", "ssl"}  # pydantic-settings brings both
 NOT_FOR_PAGES = NOT_FOR_WORDS | {"pydantic", "pydoc", "importlib.metadata", "importlib.resources", "cdcd.config"}
 NOT_FOR_THE_DAEMON = {
     "authlib", "botocore", "confluent_kafka.schema_registry", "fastavro", "httpx", "pydoc", "pyspark", "shtab",
-    "cdcd.cli.commands.snapshot", "cdcd.manual.explanations", "cdcd.spark", "cdcd.verify",
+    "cdcd.cli.commands.snapshot", "cdcd.manual.explanations", "cdcd.spark",
 }  # fmt: skip
 
 
@@ -46,7 +47,7 @@ def imported(program: str, *arguments: str) -> set[str]:
         (["explain", "slot-lost"], NOT_FOR_PAGES),
         (["files"], NOT_FOR_PAGES),
         (["completion", "bash"], NOT_FOR_PAGES - {"importlib.metadata", "importlib.resources"}),  # shtab's
-        (["config", "--reference"], NOT_FOR_WORDS),
+        (["config", "--reference"], NOT_FOR_SETTINGS),
         (["--version"], NOT_FOR_WORDS - {"asyncio", "confluent_kafka", "psycopg", "ssl"} | {"pydantic"}),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
