@@ -82,10 +82,14 @@ class SettingNames(Generic[M]):
             nearest = get_close_matches(section, tables, n=1, cutoff=0.5)
             hint = f"Did you mean [{nearest[0]}]?" if nearest else f"There are [{'], ['.join(tables)}]"
             raise SettingsError(f"There is no section [{section}] ({place})", hint, code="setting-unknown")
-        # For `slot`, `source.slot` is nearer than a name with similar letters: the name is right, the section is
-        # missing.
+        # A slip in a name of this section is nearest. For `slot`, `source.slot` is nearer than a name with similar
+        # letters: the name is right, the section is missing.
         name = key.rpartition(".")[2]
-        nearest = [k for k in known if k.rpartition(".")[2] == name] or get_close_matches(key, known, n=1, cutoff=0.5)
+        nearest = (
+            get_close_matches(key, self.known(section) if section in self.sections else [], n=1, cutoff=0.9)
+            or [k for k in known if k.rpartition(".")[2] == name]
+            or get_close_matches(key, known, n=1, cutoff=0.5)
+        )
         if not nearest:
             hint = f"{self.reference} lists every setting"
         else:
@@ -152,14 +156,13 @@ class Layers(Generic[M]):
             problems = error.errors(include_url=False, include_input=False)
         # After the `except`, not in it: a chained ValidationError would show the values.
         missing: list[str] = []
-        wrong: dict[str, list[ErrorDetails]] = {}
+        wrong: dict[tuple[str, str], list[ErrorDetails]] = {}
         for problem in problems:
-            parts = [str(part) for part in problem["loc"][:2]]
-            place = parts[0] if parts and parts[0] in self._names.lists else ".".join(parts)
-            if problem["type"] == "missing" and place not in self._names.lists:
-                missing.append(self._required(place))
+            key, name = self._place(problem["loc"])
+            if problem["type"] == "missing" and key not in self._names.lists:
+                missing.append(self._required(key))
             else:
-                wrong.setdefault(place, []).append(problem)
+                wrong.setdefault((key, name), []).append(problem)
         messages, hints = [], []
         if missing:
             are, them = ("is", "it") if len(missing) == 1 else ("are", "them")
@@ -167,13 +170,45 @@ class Layers(Generic[M]):
             hints.append(f"Set {them} {self._places(missing)}")
         if wrong:
             # A field with several types has one problem for each type; one of them is enough.
-            messages += [self._wrong(key, found) for key, found in wrong.items()]
+            messages += [self._wrong(key, name, found) for (key, name), found in wrong.items()]
             hints.append(f"{self._names.reference} describes {'it' if len(wrong) == 1 else 'them'}")
         raise SettingsError("; ".join(messages), ". ".join(hints), code="setting-invalid")
 
-    def _wrong(self, key: str, found: Sequence[ErrorDetails]) -> str:
+    def _place(self, location: tuple[int | str, ...]) -> tuple[str, str]:
+        """The setting that a problem is in, and its name for people: of a list, which entry and what in it."""
+        key = ".".join(map(str, location[:2]))
+        if location and location[0] in (*self._names.lists, *self._names.free_form):
+            key = str(location[0])
+        if key not in self._names.lists or len(location) == 1:
+            return key, key
+        number = int(location[1])
+        entry = self.values[key][number]
+        match = entry.get("match") if isinstance(entry, dict) else None
+        name = f"[[{key}]] with match = {match!r}" if isinstance(match, str) else f"[[{key}]] number {number + 1}"
+        return key, f"{location[2]} in {name}" if len(location) > 2 else name
+
+    def _wrong(self, key: str, name: str, found: Sequence[ErrorDetails]) -> str:
         """Say what is wrong with the setting `key`; empty: with several settings together."""
-        return f"{key} {wanted(found)} ({self._origins.get(key, 'default')})" if key else wanted(found)
+        return f"{name} {self._wanted(key, found)} ({self._origins.get(key, 'default')})" if key else wanted(found)
+
+    def _wanted(self, key: str, found: Sequence[ErrorDetails]) -> str:
+        """What the setting must be: how TOML writes it, if that is what is wrong."""
+        section, _, name = key.rpartition(".")
+        value = (self.values.get(section, {}) if section else self.values).get(name)
+        if key in self._names.lists and found[0]["type"] == "tuple_type":
+            return f"must be written as [[{key}]], once for each entry"
+        if key in self._names.lists and found[0]["type"] == "extra_forbidden":
+            entry: type[BaseModel] = get_args(self._names.field(key).annotation)[0]
+            nearest = get_close_matches(str(found[0]["loc"][-1]), entry.model_fields, n=1, cutoff=0.5)
+            return "is no setting" + (f"; did you mean {nearest[0]}?" if nearest else "")
+        if key in self._names.sections and isinstance(value, list):
+            nearest = get_close_matches(key, self._names.lists, n=1, cutoff=0.5)
+            return f"must be one section, [{key}]" + (f"; did you mean [[{nearest[0]}]]?" if nearest else "")
+        if key in self._names.free_form and isinstance(value, dict):
+            nested = next((each for each in _dotted(value) if "." in each and each not in value), None)
+            if nested is not None:
+                return f'must have names with a dot in quotes: "{nested}" = ...'
+        return wanted(found)
 
     def _required(self, place: str) -> str:
         """The missing setting. If a whole section is missing, the first required setting of the section."""
@@ -211,6 +246,12 @@ def from_file(path: str, names: SettingNames[M]) -> Iterator[Setting]:
     for key, value in names.leaves(content):
         names.refuse_unknown(key, key, f"file {path}", is_table=isinstance(value, dict))
         yield key, value, f"file {path}"
+
+
+def _dotted(table: Mapping[str, Any]) -> Iterator[str]:
+    """The names in a table, and of those that are tables the names inside: as TOML reads a name with dots."""
+    for name, value in table.items():
+        yield from (f"{name}.{each}" for each in _dotted(value)) if isinstance(value, dict) else (name,)
 
 
 def _section(annotation: Any) -> type[BaseModel] | None:

@@ -61,6 +61,12 @@ def load(path: str | None, options: Mapping[str, tuple[str, Any]] | None = None)
         files["the settings file"] = path
         merged.add(from_file(path, NAMES))
     merged.add(_from_environment())
+    if path is None and not merged.values:
+        raise SettingsError(
+            f"There is no settings file: neither {FILES[0]} in this directory nor {FILES[1]}",
+            "cdcd init writes one, and --config FILE names another one",
+            code="settings-unreadable",
+        )
     if secrets_dir := merged.values.get("secrets_dir"):
         merged.add(_from_secrets(str(secrets_dir)))
         files["secrets_dir"] = str(secrets_dir)

@@ -18,7 +18,6 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import (
     AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     StrictInt,
@@ -474,15 +473,15 @@ class TableSettings(BaseModel):
     @model_validator(mode="after")
     def _says_something(self) -> Self:
         if not TablePattern(self.match).is_valid:
-            raise ValueError('has an entry whose match is not written as schema.table, as in "public.*"')
+            raise ValueError('must have a match that is written as schema.table, as in "public.*"')
         if self.include and self.exclude:
-            raise ValueError(f"has include and exclude in one entry (match = {self.match!r}): they exclude each other")
+            raise ValueError("has include and exclude, which exclude each other")
         if not self.model_fields_set - {"match"}:
-            raise ValueError(f"has an entry that says nothing but match (match = {self.match!r})")
+            raise ValueError("says nothing but match")
         if len(set(self.key)) < len(self.key):
-            raise ValueError(f"has a key that names a column twice (match = {self.match!r})")
+            raise ValueError("has a key that names a column twice")
         if isinstance(self.partition_by, dict) and not self.partition_by.get("column"):
-            raise ValueError(f'has a partition_by that is none of "key", "one" and {{ column = "x" }} ({self.match!r})')
+            raise ValueError('has a partition_by that is none of "key", "one" and { column = "x" }')
         for column, mask in self.mask.items():
             if isinstance(mask, dict) and not _is_mask(mask):
                 raise ValueError(
@@ -539,18 +538,6 @@ def _mask(mask: str | Mapping[Any, int | str]) -> Mask:
     if "last" in mask:
         return Mask(LAST, kept=int(mask["last"]))
     return Mask(CONSTANT, constant=str(mask["constant"]).encode())
-
-
-def _entries(entries: Any) -> Any:
-    """Refuse what is no list of entries, in words for people."""
-    if not isinstance(entries, list | tuple) or not all(isinstance(each, dict | TableSettings) for each in entries):
-        raise ValueError("must be written as [[table]], once for each entry")
-    known = TableSettings.model_fields
-    for entry in entries:
-        if isinstance(entry, dict) and not ("match" in entry and entry.keys() <= known.keys()):
-            others = ", ".join(name for name in known if name != "match")
-            raise ValueError(f"must have match in each entry, and else only {others}")
-    return entries
 
 
 class AvroSettings(Section):
@@ -1005,9 +992,7 @@ class Settings(BaseSettings):
     spool: SpoolSettings = Field(default_factory=SpoolSettings)
     monitoring: MonitoringSettings = Field(default_factory=MonitoringSettings)
     log: LogSettings = Field(default_factory=LogSettings)
-    table: Annotated[tuple[TableSettings, ...], BeforeValidator(_entries)] = Field(
-        (), description="Entries about tables."
-    )
+    table: tuple[TableSettings, ...] = Field((), description="Entries about tables.")
 
     @model_validator(mode="after")
     def _has_secret(self) -> Self:

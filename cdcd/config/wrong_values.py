@@ -44,6 +44,8 @@ def wanted(problems: Sequence[Mapping[str, Any]]) -> str:
     own = [problem["msg"].removeprefix("Value error, ") for problem in problems if problem["type"] == "value_error"]
     if own:
         return str(own[0])
+    if problems[0]["type"] == "missing":
+        return "is not set"
     nouns = list(dict.fromkeys(map(_noun, problems)))
     if len(nouns) > 1:  # a field with several types has a problem for each
         nouns = [each for noun in nouns for each in re.split(" or ", noun)]

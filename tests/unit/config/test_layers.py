@@ -25,10 +25,16 @@ class Store(Section):
     dsn: str = ""
 
 
+class Layer(Section):
+    match: str
+    kind: str = ""
+
+
 class Job(Section):
     lake: Lake | None = None
     store: Store = Field(default_factory=Store)
     spark: dict[str, str] = Field(default_factory=dict)
+    layer: tuple[Layer, ...] = ()
 
 
 NAMES = SettingNames(Job, "config/job.toml")
@@ -45,11 +51,11 @@ def load(tmp_path: Path, text: str, *, dsn: str | None = None) -> Loaded[Job]:
 
 
 def test_names_follow_from_the_model() -> None:
-    assert NAMES.known() == ["lake.catalog", "lake.tables", "lake.properties", "store.dsn", "spark"]
+    assert NAMES.known() == ["lake.catalog", "lake.tables", "lake.properties", "store.dsn", "spark", "layer"]
     assert NAMES.known("store") == ["store.dsn"]
     assert list(NAMES.sections) == ["lake", "store"]
     assert NAMES.free_form == {"lake.properties", "spark"}
-    assert NAMES.json_outside_the_file == {"lake.properties", "spark", "lake.tables"}
+    assert NAMES.json_outside_the_file == {"lake.properties", "spark", "lake.tables", "layer"}
 
 
 def test_a_later_layer_overrides_and_is_the_origin(tmp_path: Path) -> None:
@@ -75,6 +81,18 @@ def test_a_later_layer_overrides_and_is_the_origin(tmp_path: Path) -> None:
         ("[x]\n", "There is no section [x] (file ", "There are [lake], [store], [spark]"),
         ("x = 1\n", "There is no setting x (file ", "config/job.toml lists every setting"),
         ("lake = 5\n", "lake must be a section, as in [source]", "config/job.toml describes it"),
+        (
+            "[[lake]]\n",
+            "lake must be one section, [lake]; did you mean [[layer]]? (file ",
+            "config/job.toml describes it",
+        ),
+        ("[layer]\nmatch = 'x'\n", "layer must be written as [[layer]], once for each entry", "config/job.toml"),
+        (
+            "[[layer]]\nmatch = 'x'\nknd = 1\n",
+            "knd in [[layer]] with match = 'x' is no setting; did you mean kind?",
+            "",
+        ),
+        ("[spark]\nspark.master = 'x'\n", 'spark must have names with a dot in quotes: "spark.master" = ...', ""),
         ("[lake\n", "is not TOML", "config/job.toml shows the form"),
     ],
 )

@@ -156,6 +156,16 @@ def test_a_wrong_variable_is_named_with_its_hint(
     [
         (MINIMAL + "prefx = 1\n", "There is no setting sink.prefx (file "),
         (MINIMAL + "prefx = 1\n", "Did you mean sink.prefix?"),
+        ("[source]\ntable = []\n", "Did you mean source.tables?"),  # and not outbox.table
+        ("[source]\nprefix = ''\n", "Did you mean sink.prefix?"),
+        (
+            MINIMAL + "[[tables]]\nmatch = 'a.b'\n",
+            "tables must be one section, [tables]; did you mean [[table]]? (file ",
+        ),
+        (
+            MINIMAL + "[sink.librdkafka]\nsasl.oauthbearer.method = 'oidc'\n",
+            'sink.librdkafka must have names with a dot in quotes: "sasl.oauthbearer.method" = ... (file ',
+        ),
         (MINIMAL + "[sinc]\nprefix = 1\n", "There is no section [sinc] (file "),
         (MINIMAL + "[sinc]\nprefix = 1\n", "Did you mean [sink]?"),
         (MINIMAL + 'partitions = "many"\n', "sink.partitions must be a whole number (file "),
@@ -206,6 +216,11 @@ def test_a_secret_file_of_an_unknown_setting_is_named(
     monkeypatch.setenv("CDCD_SECRETS_DIR", str(secrets))
     with pytest.raises(SettingsError, match=r"no setting source__dns .*Did you mean source\.dsn"):
         load_text()
+
+
+def test_where_no_file_is_found_and_nothing_is_set_the_error_says_so() -> None:
+    with pytest.raises(SettingsError, match=r"no settings file: neither cdcd\.toml .* cdcd init writes one"):
+        load(None)
 
 
 def test_a_missing_file_is_named() -> None:

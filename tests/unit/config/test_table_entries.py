@@ -18,6 +18,7 @@ from cdcd.transaction.column_masks import CONSTANT, HASH, LAST, NOTHING
 SECRET = "0123456789abcdef"
 REST = '[source]\ndsn = ""\n[sink]\nbootstrap_servers = "b"\n'
 ENTRY = '[[table]]\nmatch = "public.t"\n'
+OF = "[[table]] with match = 'public.t'"
 
 
 def loaded(tmp_path: Path, text: str, *, secret: str | None = SECRET) -> Loaded[Settings]:
@@ -70,22 +71,24 @@ def test_the_secret_lies_in_a_secrets_file_and_is_shown_nowhere(tmp_path: Path) 
     ("text", "said"),
     [
         ("[table]\nmatch = 'a.b'\n", "table must be written as [[table]], once for each entry"),
-        ("[[table]]\nexclude = ['a']\n", "table must have match in each entry"),
-        (
-            f"{ENTRY}exlude = ['a']\n",
-            "table must have match in each entry, and else only include, exclude, mask, key",
-        ),
-        ("[[table]]\nmatch = 'customers'\nexclude = ['a']\n", "not written as schema.table"),
-        (f"{ENTRY}", "table has an entry that says nothing but match (match = 'public.t')"),
-        (f"{ENTRY}key = ['a', 'b', 'a']\n", "table has a key that names a column twice (match = 'public.t')"),
-        (f"{ENTRY}exclude = ['a']\ninclude = ['b']\n", "they exclude each other"),
+        ("[[table]]\nexclude = ['a']\n", "match in [[table]] number 1 is not set"),
+        (f"{ENTRY}exlude = ['a']\n", f"exlude in {OF} is no setting; did you mean exclude?"),
+        (f"{ENTRY}topics = 'a'\n", f"topics in {OF} is no setting; did you mean topic?"),
+        ("[[table]]\nmatch = 'customers'\nexclude = ['a']\n", "must have a match that is written as schema.table"),
+        (f"{ENTRY}", f"{OF} says nothing but match"),
+        (f"{ENTRY}key = ['a', 'b', 'a']\n", f"{OF} has a key that names a column twice"),
+        (f"{ENTRY}exclude = ['a']\ninclude = ['b']\n", "which exclude each other"),
+        (f"{ENTRY}hours = '22-6'\n", f'hours in {OF} must be written as "22:00-06:00"'),
+        (f"{ENTRY}time_zone = 'Berlin'\n", f"time_zone in {OF} must be a time zone that Python knows"),
+        (f"{ENTRY}rows_per_second = -1\n", f"rows_per_second in {OF} must be 0 or more"),
+        (f"{ENTRY}partitions = 5\n[[table]]\nmatch = 5\n", "match in [[table]] number 2 must be a text in quotes"),
         (f"{ENTRY}mask = {{ a = {{ last = 0 }} }}\n", 'a mask of a that is none of "hash", "null"'),
-        (f"{ENTRY}mask = {{ a = {{ last = true }} }}\n", "table must be"),
+        (f"{ENTRY}mask = {{ a = {{ last = true }} }}\n", f"mask in {OF} must be"),
         (f"{ENTRY}mask = {{ a = {{ constant = 5 }} }}\n", "a mask of a that is none of"),
         (f"{ENTRY}mask = {{ a = {{ last = 4, constant = 'x' }} }}\n", "a mask of a that is none of"),
         (f"{ENTRY}mask = {{ a = {{}} }}\n", "a mask of a that is none of"),
-        (f"{ENTRY}mask = {{ a = 'sha256' }}\n", "table must be"),
-        (f"{ENTRY}mask = 'hash'\n", "table must be a table"),
+        (f"{ENTRY}mask = {{ a = 'sha256' }}\n", f"mask in {OF} must be"),
+        (f"{ENTRY}mask = 'hash'\n", f"mask in {OF} must be a table"),
     ],
 )
 def test_a_mistake_is_named(tmp_path: Path, text: str, said: str) -> None:
