@@ -16,6 +16,7 @@ from cdcd.build_info import build
 from cdcd.config.loading import Loaded
 from cdcd.config.settings import Settings
 from cdcd.daemon.clients import Clients
+from cdcd.daemon.freed_memory import keep_freed_memory
 from cdcd.daemon.settings_reload import Reloading
 from cdcd.daemon.settings_watch import SettingsWatch
 from cdcd.daemon.stop_signals import StopSignals, StopTookTooLong
@@ -36,6 +37,7 @@ def run(loaded: Loaded) -> Settings:
     """
     # A failed assertion of librdkafka ends the process by SIGABRT: only the stacks tell what the daemon did.
     faulthandler.enable()
+    keep_freed_memory()
     monitoring = loaded.settings.monitoring
     clients, wake = Clients(loaded.settings), WakeupPipe()
     status = Status(identity_of(loaded.settings), clients.monotonic_s())
