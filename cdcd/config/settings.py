@@ -323,7 +323,7 @@ class SnapshotSettings(Section):
     time_zone: Annotated[str, AfterValidator(checked_time_zone)] = Field(
         "UTC",
         examples=["Europe/Berlin"],
-        description="The time zone of hours, by its name in the IANA's list.",
+        description="The time zone of hours, by its IANA name.",
     )
 
     @property
@@ -446,7 +446,7 @@ class TableSettings(BaseModel):
         None,
         examples=["22:00-06:00"],
         description="The hours of each day in which snapshots of the table are read, in place of snapshot.hours; "
-        "empty: always. Tables that want a snapshot later wait for one that has begun.",
+        "empty: always. A table that is asked for while a snapshot runs waits until that is complete.",
     )
     time_zone: Annotated[str, AfterValidator(checked_time_zone)] | None = Field(
         None,

@@ -131,14 +131,14 @@ def steps(role: str, publication: str, tables: Selection) -> list[Step]:
             [_publication(publication, tables)],
         ),
         Step(
-            "snapshot",
+            "grants for the snapshot",
             "Run it as a superuser, or as the owner of the tables",
             f"A snapshot reads the tables with SELECT. {_later(tables)}"
             "cdcd refuses to copy a table with row-level security, unless the role has BYPASSRLS.",
             _privileges(role, tables),
         ),
         Step(
-            "requests",
+            "table of requests",
             "Run it as a superuser, or as the owner of the publication",
             "The table through which people ask the daemon: cdcd snapshot, cdcd unpark, cdcd verify --repair. Whoever "
             "may INSERT into it may ask.",

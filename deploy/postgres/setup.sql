@@ -91,7 +91,7 @@ BEGIN
     END IF;
 END $cdcd$;
 
--- 4. Snapshot
+-- 4. Grants for the snapshot
 -- Run it as a superuser, or as the owner of the tables. A snapshot reads the tables with SELECT. The default
 -- privileges are for tables that the owners of today's tables make later. cdcd refuses to copy a table with row-level
 -- security, unless the role has BYPASSRLS.
@@ -114,7 +114,7 @@ BEGIN
     END LOOP;
 END $cdcd$;
 
--- 5. Requests
+-- 5. Table of requests
 -- Run it as a superuser, or as the owner of the publication. The table through which people ask the daemon: cdcd
 -- snapshot, cdcd unpark, cdcd verify --repair. Whoever may INSERT into it may ask.
 CREATE SCHEMA IF NOT EXISTS cdcd;

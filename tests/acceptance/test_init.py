@@ -89,7 +89,7 @@ def test_what_the_role_may_not_make_is_said_with_who_may(
         database.execute(f"CREATE ROLE {role} LOGIN REPLICATION")
         done = init(tmp_path, *words)  # the files are there, with the same text
         assert done.returncode == 0, done.stdout + done.stderr
-        for step in ("role", "replica identities", "publication", "snapshot", "requests"):
+        for step in ("role", "replica identities", "publication", "grants for the snapshot", "table of requests"):
             assert f"done     {step}\n" in done.stdout
         checked = subprocess.run(
             [*command(), "check"],
@@ -154,7 +154,7 @@ def test_what_a_next_step_brings_is_no_error(database: Database, broker: str, ro
     assert "Another daemon with this prefix" in made
     assert "~/.pgpass, the file that PGPASSFILE names" in made
     assert "~/.pgpass, the file that PGPASSFILE names" in done.stdout
-    assert "cdcd check\n  5. A new role has no password. If that cannot log in as" in done.stdout, (
+    assert "cdcd check\n  5. A new role has no password. If cdcd check cannot log in as" in done.stdout, (
         "many servers need no password"
     )
 

@@ -171,7 +171,7 @@ BLOCKS: dict[str, dict[str, Executes]] = {
         '[[table]]\nmatch = "tenant_*.orders"\ntopic = "{prefix}.orders-of': _TABLES,
         '[[table]]\nmatch = "tenant_*.orders"\ntopic = "{prefix}.orders"': _TABLES,
         '[[table]]\nmatch = "public.huge"\nhours': (
-            "unit/manual/test_tables.py::test_the_settings_of_the_page_give_a_table_hours_of_its_own"
+            "unit/manual/test_tables.py::test_the_settings_of_the_page_give_a_table_hours_and_limits_of_its_own"
         ),
         "cdcd unpark --config cdcd.toml\n": f"{_OPERATING}::test_the_page_about_tables",
         "cdcd unpark --config cdcd.toml public.orders": f"{_OPERATING}::test_the_page_about_tables",

@@ -181,7 +181,7 @@ class Initialization:
         steps.append(f"cdcd check{option}")
         if given.role != server.role:
             steps.append(
-                f"A new role has no password. If that cannot log in as {given.role}: set one (psql: \\password "
+                f"A new role has no password. If cdcd check cannot log in as {given.role}: set one (psql: \\password "
                 f"{given.role}), or give it a certificate and a line in pg_hba.conf. Put the password into ~/.pgpass, "
                 "the file that PGPASSFILE names, or PGPASSWORD, or the whole dsn into a file source__dsn of "
                 "secrets_dir. Then check again"

@@ -90,7 +90,10 @@ def to_cdcd_error(error: KafkaError, doing: str, bootstrap: str) -> CdcdError:
         return AccessDenied(f"Kafka's client cannot use a file: {text}", TLS.hint, code="kafka-tls-failed")
     if kind is Refusal.OF_SETTING:
         return SettingsError(
-            f"Kafka's client refuses a setting: {text}", "Correct it under [sink].", code="kafka-config-invalid"
+            f"Kafka's client refuses a setting: {text}",
+            "Correct it under [sink.librdkafka]; a password belongs into a file of secrets_dir, such as "
+            "sink__librdkafka__sasl.password.",
+            code="kafka-config-invalid",
         )
     found = advice(code)
     if found is not None and kind is Refusal.OF_TOPIC:

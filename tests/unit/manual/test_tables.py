@@ -8,6 +8,7 @@ from support.pages import blocks
 
 from cdcd.config.loading import load
 from cdcd.config.settings import Settings
+from cdcd.snapshot.copy_hours import CopyHours
 
 
 def test_the_settings_of_the_page_give_the_topics(tmp_path: Path) -> None:
@@ -21,10 +22,13 @@ def test_the_settings_of_the_page_give_the_topics(tmp_path: Path) -> None:
     assert shared.topic("tenant_1", "orders") == "shop.orders#tenant_1.orders"
 
 
-def test_the_settings_of_the_page_give_a_table_hours_of_its_own(tmp_path: Path) -> None:
+def test_the_settings_of_the_page_give_a_table_hours_and_limits_of_its_own(tmp_path: Path) -> None:
     [text] = [block.text for block in blocks("tables") if "hours = " in block.text and block.language == "toml"]
     rules = settings_of(text, tmp_path).snapshot_rules()
-    assert [rules.hours("public", table).text for table in ("huge", "orders")] == ["22:00-06:00", ""]
+    assert [rules.hours("public", table) for table in ("huge", "orders")] == [
+        CopyHours("22:00-06:00", "Europe/Berlin"), CopyHours(),
+    ]  # fmt: skip
+    assert [rules.rate("public", table) for table in ("huge", "orders")] == [(5000, 10_000_000), (0, 0)]
 
 
 def settings_of(text: str, folder: Path) -> Settings:
