@@ -104,7 +104,10 @@ class TailedEvent:
             position, xid = format_lsn(source["lsn"]), source["txId"]
         if xid:  # rows of a snapshot have none
             position += f" xid {xid}"
-        lines = [f"{head} {operation} {columns_text(self.key)} ({position})".replace("  ", " ")]
+        row = columns_text(self.key)
+        if self.key is None and source.get("table"):  # the topic may have several tables
+            row = word(f"{source['schema']}.{source['table']}")
+        lines = [f"{head} {operation} {row} ({position})".replace("  ", " ")]
         lines += [f"    {image:9}{columns_text(event[image])}" for image in ("before", "after") if event.get(image)]
         if event.get("truncate"):
             lines.append(f"    options  {columns_text(event['truncate'])}")

@@ -20,6 +20,12 @@ def test_an_event_of_debezium_has_the_position_of_its_change(xid: int | None, sh
     ]
 
 
+def test_a_truncate_of_a_shared_topic_names_its_table() -> None:
+    source = {"commit_lsn": 16, "seq": 0, "xid": 7, "schema": "tenant_2", "table": "orders"}
+    event = TailedEvent("t", 0, 0, 0, None, {"op": "t", "source": source, "truncate": None})
+    assert event.as_text() == ["1970-01-01 00:00:00.000 t truncate tenant_2.orders (0/10 #0 xid 7)"]
+
+
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
