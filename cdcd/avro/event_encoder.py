@@ -19,6 +19,7 @@ from mypy_extensions import i64
 
 from cdcd.avro.codecs.base import Codec
 from cdcd.avro.codecs.lookup import TypeOptions, codecs_for
+from cdcd.avro.codecs.varint import write_long
 from cdcd.avro.envelope_form import EnvelopeForm
 from cdcd.avro.envelope_writer import AvroEnvelope
 from cdcd.avro.key_encoder import KeyEncoder, KeyField, first_field, text_of, write_value
@@ -41,6 +42,8 @@ READ: Final = 0x72
 
 _KEPT_BYTES: Final = 1_048_576
 """The largest buffer that is kept for the next event: a BytesWriter never gives memory back."""
+_JOINED_MIN_BYTES: Final = 131_072
+"""A value of this size goes straight from the frame into the record, if it may, and not through the buffer."""
 
 
 @final
@@ -60,6 +63,8 @@ class EventEncoder(ChangeConsumer):
         self._options = options
         self.value = BytesWriter()
         self.key = BytesWriter()
+        self.joined: list[tuple[i64, memoryview]] = []
+        """Large values of the event: where in `value` each belongs, and its bytes in the frame."""
         self.commit_lsn: i64 = 0
         self.seq: i64 = 0
         self._xid: i64 = 0
@@ -96,6 +101,21 @@ class EventEncoder(ChangeConsumer):
 
     def commit(self, end_lsn: i64) -> None:
         self.records.commit(end_lsn)
+
+    def join(self) -> bytes:
+        """Return the event with its large values, and let go of their frame."""
+        written = self.value.getvalue()
+        if len(written) > _KEPT_BYTES:
+            self.value = BytesWriter()
+        parts: list[bytes | memoryview] = []
+        at: i64 = 0
+        for mark, large in self.joined:
+            parts.append(written[at:mark])
+            parts.append(large)
+            at = mark
+        parts.append(written[at:])
+        self.joined = []
+        return b"".join(parts)
 
 
 @final
@@ -209,7 +229,8 @@ class RowEncoder(RelationChanges):
                 kind: i64 = kinds[field.index]
                 mark = len(out)
                 self._begin_value(field)
-                if not write_value(field, kind, row, at, length, out):
+                is_joined = length >= _JOINED_MIN_BYTES and self._is_joined(field, kind, row, at, length)
+                if not (is_joined or write_value(field, kind, row, at, length, out)):
                     self._write_unrepresentable(field, mark, "after", text_of(field, kind, row, at, length))
                 if field.in_key and has_key:
                     self._key.add(field, kind, row, at, length)
@@ -268,7 +289,9 @@ class RowEncoder(RelationChanges):
             self._unrepresentable = []
         else:
             out.write(self._form.end)
-        if len(out) > _KEPT_BYTES:
+        if encoder.joined:
+            encoder.records.add(self._table, op, key, encoder.join())
+        elif len(out) > _KEPT_BYTES:
             encoder.value = BytesWriter()
             encoder.records.add_large(self._table, op, key, LargeValue(out))
         else:
@@ -294,11 +317,12 @@ class RowEncoder(RelationChanges):
                     out.write(field.piece)
                 else:
                     out.append(2)
-                is_held = (
-                    field.writer.binary(frame, at, size, out)
-                    if kind == BINARY
-                    else field.writer.text(frame, at, size, out)
-                )
+                if size >= _JOINED_MIN_BYTES and self._is_joined(field, kind, frame, at, size):
+                    is_held = True
+                elif kind == BINARY:
+                    is_held = field.writer.binary(frame, at, size, out)
+                else:
+                    is_held = field.writer.text(frame, at, size, out)
                 if not is_held:
                     self._write_unrepresentable(field, mark, image, text_of(field, kind, frame, at, size))
                 at += size
@@ -314,6 +338,16 @@ class RowEncoder(RelationChanges):
             field = field.next_field
         if is_json:
             out.write(self._row_end)
+
+    def _is_joined(self, field: KeyField, kind: i64, frame: bytes, at: i64, size: i64) -> bool:
+        """Append the length of a large value and note its bytes, if the event has them as they are in the frame."""
+        start = field.writer.copied_from(frame, at, size, kind == BINARY)
+        if start < 0:
+            return False
+        out = self._encoder.value
+        write_long(out, at + size - start)
+        self._encoder.joined.append((len(out), memoryview(frame)[start : at + size]))
+        return True
 
     def _begin_value(self, field: KeyField) -> None:
         """Append what is before a value."""
@@ -344,7 +378,8 @@ class RowEncoder(RelationChanges):
             size = i64(read_i32_be(frame, at + 1))
             mark = len(out)
             self._begin_value(field)
-            if not write_value(field, frame[at], frame, at + 5, size, out):
+            is_joined = size >= _JOINED_MIN_BYTES and self._is_joined(field, frame[at], frame, at + 5, size)
+            if not (is_joined or write_value(field, frame[at], frame, at + 5, size, out)):
                 self._write_unrepresentable(field, mark, image, text_of(field, frame[at], frame, at + 5, size))
             return
         self._write_null(field)

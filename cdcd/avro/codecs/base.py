@@ -40,6 +40,13 @@ class Transcoder:
         """
         raise DecodeError(f"{type(self).__name__} does not read text values")
 
+    def copied_from(self, data: bytes, at: i64, size: i64, is_binary: bool) -> i64:
+        """Where the bytes begin that the other form has as they are, up to `at + size`, after their length.
+
+        -1: its bytes are others, or only `binary` or `text` can tell. The arguments are theirs. Asked of large values.
+        """
+        return -1
+
 
 class Codec(Transcoder):
     """One PostgreSQL type as Avro. Subclasses are stateless after construction."""

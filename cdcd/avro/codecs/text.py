@@ -43,6 +43,9 @@ class Text(TextCodec):
         write_bytes(out, data, at, size)
         return True
 
+    def copied_from(self, data: bytes, at: i64, size: i64, is_binary: bool) -> i64:
+        return at
+
     def raw(self, data: bytes, at: i64, size: i64) -> bytes:
         return data[at : at + size]
 
@@ -60,6 +63,9 @@ class TextFallback(Text):
 
     def binary(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         raise self._no_binary()
+
+    def copied_from(self, data: bytes, at: i64, size: i64, is_binary: bool) -> i64:
+        return -1 if is_binary else at
 
     def raw(self, data: bytes, at: i64, size: i64) -> bytes:
         raise self._no_binary()
@@ -82,6 +88,12 @@ class VersionedText(Text):
         self._check(data, at, size)
         write_bytes(out, data, at + 1, size - 1)
         return True
+
+    def copied_from(self, data: bytes, at: i64, size: i64, is_binary: bool) -> i64:
+        if is_binary:
+            self._check(data, at, size)
+            return at + 1
+        return at
 
     def raw(self, data: bytes, at: i64, size: i64) -> bytes:
         self._check(data, at, size)
@@ -176,6 +188,9 @@ class Bytea(Codec):
             raise wrong_text("bytea", "hexadecimal after \\x", size)
         write_unhexed(out, data, at + 2, size - 2, "bytea")
         return True
+
+    def copied_from(self, data: bytes, at: i64, size: i64, is_binary: bool) -> i64:
+        return at if is_binary else -1
 
     def render(self, data: bytes, at: i64, size: i64) -> str:
         return "\\x" + data[at : at + size].hex()

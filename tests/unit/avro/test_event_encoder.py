@@ -18,7 +18,7 @@ from cdcd.errors import DecodeError
 from cdcd.json_events.envelope import JsonEnvelope
 from cdcd.pgoutput import messages as m
 from cdcd.pgoutput.encoder import encode, encode_tuple, tuple_of
-from cdcd.pgoutput.tuples import UNCHANGED, ColumnValue
+from cdcd.pgoutput.tuples import BINARY, UNCHANGED, Binary, ColumnValue
 from cdcd.sink.batches import BatchBuilder
 from cdcd.source.pg_types import PgType
 from cdcd.transaction.column_rules import PartitionChoice
@@ -26,6 +26,8 @@ from cdcd.transaction.relations import ResolvedColumn, ResolvedRelation
 
 INT4 = PgType(23, "pg_catalog", "int4")
 TEXT = PgType(25, "pg_catalog", "text")
+BYTEA = PgType(17, "pg_catalog", "bytea")
+JSONB = PgType(3802, "pg_catalog", "jsonb")
 DATE = PgType(1082, "pg_catalog", "date")
 NUMERIC = PgType(1700, "pg_catalog", "numeric")
 
@@ -160,6 +162,53 @@ def test_a_full_old_row_fills_in_what_was_not_sent() -> None:
     assert events[1][1]["identity"] == "full"
     assert events[2][1]["after"] == {"id": 2, "note": "long", "due": None}
     assert all(event["unchanged"] == [] for _, event in events)
+
+
+LARGE = [131_071, 131_072, 2_000_000]
+"""Around the size from which on values go from the frame into the record, and beyond that of a kept buffer."""
+
+
+def large() -> Table:
+    columns = [("id", INT4), ("body", BYTEA), ("note", TEXT), ("details", JSONB), ("due", DATE)]
+    return Table(*(ResolvedColumn(name, pgtype, -1, name == "id") for name, pgtype in columns), identity="f")
+
+
+@pytest.mark.parametrize("size", LARGE)
+def test_large_values_arrive_whole_and_in_their_places(size: int) -> None:
+    table, text = large(), bytes(97 + n % 26 for n in range(size))
+    ident, doc = Binary(b"\0\0\0\x07"), b'"' + text + b'"'
+    in_text: list[ColumnValue] = [b"7", b"\\x" + text.hex().encode(), text, doc, None]
+    in_binary: list[ColumnValue] = [ident, Binary(text), Binary(text), Binary(b"\1" + doc), None]
+    for row in (in_text, in_binary):
+        table.insert(*row)
+        table.update(row[0], UNCHANGED, UNCHANGED, b'"small"', b"infinity", old=row, kind="O")
+        table.delete(*row, kind="O")
+    table.insert(b"8", None, b"small", None, None)
+    whole = {"id": 7, "body": text, "note": text.decode(), "details": doc.decode(), "due": None}
+    changed = whole | {"details": '"small"'}
+    small = {"id": 8, "body": None, "note": "small", "details": None, "due": None}
+    events = [event for _, event in table.events()]
+    assert [event["before"] for event in events] == [None, whole, whole] * 2 + [None]
+    assert [event["after"] for event in events] == [whole, changed, None] * 2 + [small]
+    assert [[each["text"] for each in event["unrepresentable"]] for event in events] == [[], ["infinity"], []] * 2 + [
+        []
+    ]
+
+
+@pytest.mark.parametrize("size", LARGE)
+def test_large_values_of_a_snapshot_arrive_whole(size: int) -> None:
+    table, text = large(), b"x" * size
+    values = [b"\0\0\0\x07", text, text, b"\1" + text]
+    row = b"".join(len(value).to_bytes(4, "big") + value for value in values) + b"\xff" * 4
+    table.changes.snapshot_row(row, 0, bytes([BINARY] * 5), 42)
+    ((_, event),) = table.events()
+    assert event["after"] == {"id": 7, "body": text, "note": text.decode(), "details": text.decode(), "due": None}
+
+
+@pytest.mark.parametrize("size", LARGE)
+def test_a_large_value_of_another_form_is_a_decode_error(size: int) -> None:
+    with pytest.raises(DecodeError, match="version 2"):
+        large().insert(b"7", None, None, Binary(b"\2" + b"x" * size), None)
 
 
 def test_a_delete_shows_what_its_identity_holds() -> None:
