@@ -128,16 +128,16 @@ def main() -> None:
         print(json.dumps(document))
 
 
-Started: TypeAlias = tuple[servers.PostgreSQL, servers.Kafka, psycopg.Connection]
+Started: TypeAlias = tuple[servers.PostgreSQL, servers.KafkaCluster, psycopg.Connection]
 
 
 @contextlib.contextmanager
-def started_servers(postgres: str, work_mem: str = "64MB") -> Iterator[Started]:
-    """Run the server of this major version and a broker while a `with` lasts; yields them, and a session."""
+def started_servers(postgres: str, work_mem: str = "64MB", brokers: int = 1) -> Iterator[Started]:
+    """Run the server of this major version and the brokers while a `with` lasts; yields them, and a session."""
     memory = {"logical_decoding_work_mem": work_mem, "max_wal_size": "8GB"}
     with (
         servers.PostgreSQL(postgres, fsync=False, settings=memory) as server,
-        servers.Kafka(jvm=(), settings=LARGE_RECORDS) as kafka,
+        servers.KafkaCluster(brokers=brokers, heap_mb=384, jvm=(), settings=LARGE_RECORDS) as kafka,
         psycopg.connect(server.dsn(), autocommit=True) as sql,
     ):
         yield server, kafka, sql
@@ -148,7 +148,7 @@ class Bench:
     """The benchmark of one workload, on one server and one broker."""
 
     postgres: servers.PostgreSQL
-    kafka: servers.Kafka
+    kafka: servers.KafkaCluster
     sql: psycopg.Connection
     means: Means
     workload: Workload
@@ -217,8 +217,8 @@ class Bench:
     def _topics(self, task: peer.Task, tables: Sequence[str]) -> Iterator[None]:
         """Make the tables' topics; at the end, delete all topics of the prefix."""
         admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap})
-        wanted = [NewTopic(f"{task.prefix}.public.{table}", task.partitions, 1) for table in tables]
-        made = admin.create_topics([*wanted, NewTopic(f"{task.prefix}.public.{END}", 1, 1)])
+        wanted = [NewTopic(f"{task.prefix}.public.{table}", task.partitions) for table in tables]
+        made = admin.create_topics([*wanted, NewTopic(f"{task.prefix}.public.{END}", 1)])
         for future in made.values():
             future.result()
         until(lambda: made.keys() <= admin.list_topics(timeout=10).topics.keys(), 60)  # the broker learns of them later

@@ -120,8 +120,9 @@ class _Snapshot:
     machine_s: float
 
     @classmethod
-    def of(cls, pid: int, broker: int) -> _Snapshot:
-        return cls(threads_cpu_s(pid, "rdk:"), threads_cpu_s(broker, "data-plane"), *machine_cpu_s())
+    def of(cls, pid: int, brokers: Sequence[int]) -> _Snapshot:
+        serving_s = sum(threads_cpu_s(broker, "data-plane") for broker in brokers)
+        return cls(threads_cpu_s(pid, "rdk:"), serving_s, *machine_cpu_s())
 
 
 class Watch:
@@ -148,25 +149,27 @@ class Watch:
 
         `check` is called once a second; it must raise an error if the contestant cannot go on.
         """
-        kafka = self._task.kafka.pid
-        pids = (pid, 0, kafka)
+        brokers = [broker.pid for broker in self._task.kafka.brokers]
+
+        def now_used() -> list[float]:
+            return [cpu_s(pid), cpu_s(self._walsender), sum(map(cpu_s, brokers))]
+
         first = start = 0.0
         before = used = [0.0] * 3
         peak_mb = 0.0
         half: tuple[float, int] | None = None
         written: list[tuple[float, int]] = []
-        at_start = _Snapshot.of(pid, kafka)
+        at_start = _Snapshot.of(pid, brokers)
         checked = looked = self._began
         while True:
             now = time.monotonic()
             if not start and started() and (self._active() or not alive(pid)):
                 start = first = now
-                before = used = [cpu_s(pid), 0.0, cpu_s(kafka)]
+                before = used = [cpu_s(pid), 0.0, sum(map(cpu_s, brokers))]
                 first = 0.0 if self._topics else now
-                pids = (pid, self._walsender, kafka)
-                at_start = _Snapshot.of(pid, kafka)
+                at_start = _Snapshot.of(pid, brokers)
             if start:
-                used = [max(cpu_s(process), last) for process, last in zip(pids, used, strict=True)]
+                used = [max(late, early) for late, early in zip(now_used(), used, strict=True)]
                 peak_mb = max(peak_mb, memory_mb(pid))
                 if not self._topics:
                     written.append((now, written_bytes(pid)))
@@ -185,7 +188,7 @@ class Watch:
                 sys.exit(f"the contestant of {self._task.prefix} ended or took too long")
             time.sleep(POLL_S)
         end = time.monotonic()
-        at_end = _Snapshot.of(pid, kafka)
+        at_end = _Snapshot.of(pid, brokers)
         own, walsender, broker = (late - early for late, early in zip(used, before, strict=True))
         if self._topics:
             warm_rate = math.nan if half is None else (self._changes - half[1]) / (end - half[0])

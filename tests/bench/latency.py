@@ -1,7 +1,7 @@
 """The latency of a row, from PostgreSQL's commit to a `read_committed` consumer, with cdcd and the peer (Debezium).
 
     python tests/bench/latency.py [--rates 10,1000,5000] [--contestants cdcd,debezium-exactly-once] [--seconds 20]
-        [--warm-up 10] [--runs 1] [--pg 18] [--json]
+        [--warm-up 10] [--runs 1] [--brokers 1] [--pg 18] [--json]
 
 The contestants: cdcd and debezium-exactly-once with Kafka's transactions; cdcd-at-least-once and debezium-json without.
 
@@ -71,6 +71,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=20, help="length of each measurement (default: 20)")
     parser.add_argument("--warm-up", type=int, default=10, help="seconds before the first measurement (default: 10)")
     parser.add_argument("--runs", type=int, default=1, help="runs of each contestant (default: 1)")
+    parser.add_argument("--brokers", type=int, default=1, help="brokers; of three, two must be in sync (default: 1)")
     parser.add_argument("--pg", default="18", help="PostgreSQL's major version (default: 18)")
     parser.add_argument("--json", action="store_true", help="print each run's percentiles as JSON at the end")
     given = parse(parser)
@@ -81,7 +82,7 @@ def main() -> None:
     found: dict[str, dict[int, list[list[float]]]] = {name: {rate: [] for rate in rates} for name in names}
     with (
         servers.PostgreSQL(given.pg, fsync=False) as postgres,
-        servers.Kafka(jvm=()) as kafka,
+        servers.KafkaCluster(brokers=given.brokers, heap_mb=384, jvm=()) as kafka,
         psycopg.connect(postgres.dsn(), autocommit=True) as sql,
     ):
         bench = Bench(postgres, kafka, sql, dict.fromkeys(CDCD, given.cdcd), given.seconds, given.warm_up)
@@ -109,7 +110,7 @@ class Bench:
     """The benchmark, on one server and one broker."""
 
     postgres: servers.PostgreSQL
-    kafka: servers.Kafka
+    kafka: servers.KafkaCluster
     sql: psycopg.Connection
     commands: Mapping[str, str]
     """The contestants that are a cdcd, each with the command that runs it."""

@@ -1,6 +1,7 @@
 """What a topic for each of 1,000 tables costs: cdcd drains the same backlog to 1,000 topics and to one, in turn.
 
-    python tests/bench/one_topic.py [--rows 200000] [--runs 3] [--warm-up 1] [--transaction-rows 1000] [--pg 18]
+    python tests/bench/one_topic.py [--rows 200000] [--runs 3] [--warm-up 1] [--transaction-rows 1000]
+        [--brokers 1] [--pg 18]
 
 The workload is `relations` of `compare.py`: each transaction has a row of each table, and each topic has one partition.
 A line for each drain says its rate and CPU; the last lines have the medians, and the rate to one topic as a multiple of
@@ -38,11 +39,12 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3, help="runs (default: 3)")
     parser.add_argument("--warm-up", type=int, default=1, help="more runs, not counted (default: 1)")
     parser.add_argument("--transaction-rows", type=int, help="sink.transaction_rows_max (default: cdcd's)")
+    parser.add_argument("--brokers", type=int, default=1, help="brokers; of three, two must be in sync (default: 1)")
     parser.add_argument("--pg", default="18", help="PostgreSQL's major version (default: 18)")
     given = parse(parser)
     limit = f"transaction_rows_max = {given.transaction_rows}" if given.transaction_rows else ""
     settings = {formats.PLAIN: limit, "cdcd-one-topic": limit + ONE}
-    with compare.started_servers(given.pg) as started:
+    with compare.started_servers(given.pg, brokers=given.brokers) as started:
         formats.drain(started, WORKLOADS["relations"], settings, given)
 
 

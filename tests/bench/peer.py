@@ -28,7 +28,7 @@ class Task:
     """The task of a contestant: stream from a slot of a server to topics with a prefix."""
 
     postgres: servers.PostgreSQL
-    kafka: servers.Kafka
+    kafka: servers.KafkaCluster
     slot: str
     publication: str
     prefix: str
@@ -85,7 +85,7 @@ def connector(task: Task, kind: Kind, registry_url: str) -> dict[str, str]:
         # Without it, Debezium reads a table's schema again for every update with an unchanged TOASTed value.
         "schema.refresh.mode": "columns_diff_exclude_unchanged_toast",
         "topic.creation.default.partitions": task.partitions,
-        "topic.creation.default.replication.factor": 1,
+        "topic.creation.default.replication.factor": -1,  # the brokers' default
         # A batch is taken when it is full or when this time is over, so a change waits this long. Debezium also pauses
         # this long after five reads of the socket without data.
         "poll.interval.ms": 1 if task.quick else 100,

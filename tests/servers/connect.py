@@ -25,7 +25,7 @@ if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).resolve().parent.parent)]
 
 from servers import jars, processes
-from servers.kafka import FAST_START, Kafka
+from servers.kafka import FAST_START, Kafka, KafkaCluster
 
 CONNECT = f"connect-{jars.KAFKA}"
 DEBEZIUM_VERSION = "3.7.0.Final"  # Maven Central lacks the parent of 3.7.1.Final
@@ -65,7 +65,7 @@ class Connect(processes.Server):
 
     def __init__(
         self,
-        kafka: Kafka,
+        kafka: Kafka | KafkaCluster,
         plugins: Sequence[str],
         *,
         connectors: Mapping[str, Mapping[str, str]] | None = None,
@@ -130,7 +130,7 @@ class Connect(processes.Server):
         topics = {}
         for what in ("config", "offset", "status"):
             topics[f"{what}.storage.topic"] = f"{self._group}-{what}"
-            topics[f"{what}.storage.replication.factor"] = "1"
+            topics[f"{what}.storage.replication.factor"] = "-1"  # the brokers' default
         return {
             **shared,
             **topics,

@@ -256,6 +256,7 @@ class KafkaCluster:
         brokers: int = 3,
         controllers: int | None = None,
         heap_mb: int = 256,
+        jvm: Sequence[str] = FAST_START,
         settings: Mapping[str, str] | None = None,
         listeners: Mapping[str, str] | None = None,
         features: Mapping[str, int] | None = None,
@@ -267,8 +268,8 @@ class KafkaCluster:
         self.brokers: list[Kafka] = []
         for node_id in range(1, brokers + 1):
             broker = Kafka(
-                version, node_id=node_id, settings=given, heap_mb=heap_mb, listeners=listeners, features=features,
-                has_acls=has_acls, zookeeper=self.zookeeper,
+                version, node_id=node_id, settings=given, heap_mb=heap_mb, jvm=jvm, listeners=listeners,
+                features=features, has_acls=has_acls, zookeeper=self.zookeeper,
             )  # fmt: skip
             self.zookeeper = broker.zookeeper
             self.brokers.append(broker)
@@ -279,6 +280,11 @@ class KafkaCluster:
     def __getitem__(self, node_id: int) -> Kafka:
         """Return the broker with this id; the first has 1."""
         return self.brokers[node_id - 1]
+
+    @property
+    def home(self) -> Path:
+        """The directory of the downloads."""
+        return self.brokers[0].home
 
     @property
     def bootstrap(self) -> str:
