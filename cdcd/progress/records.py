@@ -270,6 +270,22 @@ class TableRecord:
         )
 
 
+class TableRecordForm:
+    """The value of the records of one table, which differ in little: a transaction may touch thousands of tables."""
+
+    def __init__(self, record: TableRecord) -> None:
+        """`record`: one of them, with whatever LSN and offsets."""
+        blank = replace(record, commit_lsn=0, offsets=()).value()
+        # Quotes inside a name are escaped: so no name has these words. The fields are sorted.
+        self._before, _, rest = blank.partition(b'"commit_lsn":"0/0"')
+        self._between, _, self._after = rest.partition(b'"offsets":[]')
+
+    def value(self, commit_lsn: str, offsets: Iterable[int]) -> bytes:
+        """Return what `TableRecord.value` gives with this LSN, as text, and with these offsets."""
+        changed = f'"commit_lsn":"{commit_lsn}"'.encode(), f'"offsets":[{",".join(map(str, offsets))}]'.encode()
+        return b"".join((self._before, changed[0], self._between, changed[1], self._after))
+
+
 def kafka_topic(topic: str) -> str:
     """Return the topic on the broker, from the name by which a table's topic is known: see `sink.topics`."""
     return topic.partition(PLACE_MARK)[0]

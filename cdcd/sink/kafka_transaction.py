@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from cdcd.errors import TopicLost
-from cdcd.progress.records import ParkedTable, SlotRecord, SnapshotState, TopicState
+from cdcd.progress.records import ParkedTable, SlotRecord, SnapshotState, TableRecordForm, TopicState
 from cdcd.progress.topic_evidence import describe, lost_topics
 from cdcd.sink.batches import Batch, TableBatch
 
@@ -97,6 +97,9 @@ class Topic:
         """As in TableRecord, at the start."""
         self.oid = oid
         """As in TableRecord, at the start."""
+        self.last_facts: object = None
+        """What the form of its table records was made of."""
+        self.record_form: TableRecordForm | None = None
 
 
 class KafkaTransaction:

@@ -18,7 +18,15 @@ from typing import Final
 from cdcd.errors import RecordTooLarge, Unpublishable
 from cdcd.lsn import format_lsn
 from cdcd.progress.daemon_requests import DISCARD, STOP
-from cdcd.progress.records import ParkedTable, SlotRecord, TableRecord, TopicState, kafka_topic, table_key
+from cdcd.progress.records import (
+    ParkedTable,
+    SlotRecord,
+    TableRecord,
+    TableRecordForm,
+    TopicState,
+    kafka_topic,
+    table_key,
+)
 from cdcd.progress.slot_beginnings import SlotBeginning
 from cdcd.progress.snapshot_records import COMPARE, PublishedTables, TableSnapshot, wanted_snapshot
 from cdcd.sink.batches import Batch, Message, RepairBatch, TableBatch
@@ -195,26 +203,20 @@ class Publisher:
         is_snapshot = batch.snapshot_records is not None
         if batch.snapshot_records:
             self._parked.on_snapshots(batch.snapshot_records, batch.end_lsn)
-        published: list[TableBatch] = []
-        for gathered in batch.tables:
-            states = {name: self._parked.get(name, is_snapshot=is_snapshot) for name in gathered.tables}
-            away = {name: state for name, state in states.items() if state is not None}
-            for table in gathered.without(away) if away else [gathered]:
-                parked = away.get(table.tables[0])
-                if parked is None:
-                    published.append(table)
-                else:
-                    if isinstance(parked, ParkedTable):
-                        transaction.count_parked(table)
-                    self._park(table, parked.reason)
-        self._topics.find(name for table in published for name in table.tables)
-        for table in published:
-            topics = [self._topics[name] for name in table.tables]
-            transaction.touched |= {topic.name: topic for topic in topics}
+        published = batch.tables
+        if self._parked.has_events:
+            published = self._parked_apart(batch, transaction, is_snapshot=is_snapshot)
+        with_tables = [(table, table.tables) for table in published]
+        self._topics.find(name for _, names in with_tables for name in names)
+        touched, limits = transaction.touched, self._topics.limits
+        for table, names in with_tables:
+            topics = [self._topics[name] for name in names]
+            for topic in topics:
+                touched[topic.name] = topic
             transaction.count(table)
             kafka = topics[0].kafka
-            self._topics.limits.note(kafka.name, batch.bytes, table)
-            parts = split(table.messages, table.everywhere, kafka.partitions, table.has_hashes)
+            limits.note(kafka.name, batch.bytes, table)
+            parts = split(table.messages, table.everywhere, len(kafka.offsets), table.has_hashes)
             for partition, messages in enumerate(parts):
                 if messages:
                     self._produce(kafka.name, partition, messages, has_headers=table.has_headers)
@@ -244,6 +246,22 @@ class Publisher:
             repair = request.repair_record(self._source.slot, self._topics.names.topic(*request.table))
             if repair is not None:
                 self._produce_own([{"key": repair.key(), "value": repair.value()}])
+
+    def _parked_apart(self, batch: Batch, transaction: KafkaTransaction, *, is_snapshot: bool) -> list[TableBatch]:
+        """Park the records of tables that are parked or deferred. Returns the others."""
+        published: list[TableBatch] = []
+        for gathered in batch.tables:
+            states = {name: self._parked.get(name, is_snapshot=is_snapshot) for name in gathered.tables}
+            away = {name: state for name, state in states.items() if state is not None}
+            for table in gathered.without(away) if away else [gathered]:
+                parked = away.get(table.tables[0])
+                if parked is None:
+                    published.append(table)
+                else:
+                    if isinstance(parked, ParkedTable):
+                        transaction.count_parked(table)
+                    self._park(table, parked.reason)
+        return published
 
     def _begin(self, now: float) -> KafkaTransaction:
         self._producer.begin()
@@ -289,7 +307,7 @@ class Publisher:
                 self._places.reached(end)
         transaction.touched |= {topic.name: topic for topic in self._places.overdue()}
         slot_record = self._slot_record(transaction, gap_lsn, self._places.record(transaction.touched.values()))
-        tables = (self._table_message(topic, slot_record) for topic in transaction.touched.values())
+        tables = self._table_messages(transaction.touched.values(), slot_record.commit_lsn)
         self._produce_progress([*tables, {"key": slot_record.key(), "value": slot_record.value()}])
         if not transaction.touched:
             # Nothing else tells an idle slot how far other slots have moved the end of the progress topic.
@@ -544,23 +562,34 @@ class Publisher:
         message: Message = {"key": record.key(), "value": record.value()}
         self._produce(self._topics.names.snapshots, _SNAPSHOTS_PARTITION, [message])
 
-    def _table_message(self, topic: Topic, slot_record: SlotRecord) -> Message:
-        schema, table = topic.table
-        complete_lsn = self._parked.complete_lsn(topic.table)
-        record = TableRecord(
-            slot=self._source.slot,
-            topic=topic.name,
-            schema=schema,
-            table=table,
-            commit_lsn=slot_record.commit_lsn if complete_lsn is None else min(slot_record.commit_lsn, complete_lsn),
-            offsets=tuple(topic.kafka.offsets),
-            snapshot=topic.snapshot,
-            topic_id=topic.kafka.topic_id,
-            lacks_records=topic.kafka.lacks_records,
-            key_columns=self._keys.of_table_record(topic),
-            oid=self._keys.oid_of_table_record(topic),
-        )
-        return {"key": record.key(), "value": record.value()}
+    def _table_messages(self, topics: Iterable[Topic], commit_lsn: int) -> Iterator[Message]:
+        """The table records of these topics. All but LSN and offsets is the same as in the record before, as a rule."""
+        lsn_text, keys = format_lsn(commit_lsn), self._keys
+        for topic in topics:
+            complete_lsn = self._parked.complete_lsn(topic.table)
+            text = lsn_text if complete_lsn is None else format_lsn(min(commit_lsn, complete_lsn))
+            kafka = topic.kafka
+            key_columns, oid = keys.of_table_record(topic), keys.oid_of_table_record(topic)
+            facts = topic.snapshot, kafka.topic_id, kafka.lacks_records, key_columns, oid
+            form = topic.record_form
+            if form is None or facts != topic.last_facts:
+                form = topic.record_form = TableRecordForm(
+                    TableRecord(
+                        slot=self._source.slot,
+                        topic=topic.name,
+                        schema=topic.table[0],
+                        table=topic.table[1],
+                        commit_lsn=0,
+                        offsets=(),
+                        snapshot=topic.snapshot,
+                        topic_id=kafka.topic_id,
+                        lacks_records=kafka.lacks_records,
+                        key_columns=key_columns,
+                        oid=oid,
+                    )
+                )
+                topic.last_facts = facts
+            yield {"key": table_key(self._source.slot, topic.name), "value": form.value(text, kafka.offsets)}
 
     def _slot_record(self, transaction: KafkaTransaction, gap_lsn: int, tables_offset: int) -> SlotRecord:
         last = self._last

@@ -836,7 +836,7 @@ _MUTATIONS = (
         "cdcd.sink.publisher",
         """
         +        self._topics.find(name for table in batch.tables for name in table.tables)
-                 self._topics.find(name for table in published for name in table.tables)
+                 self._topics.find(name for _, names in with_tables for name in names)
         """,
     ),
     Mutation(
@@ -996,7 +996,7 @@ _MUTATIONS = (
         "end a stream for a loss that no later start can see",
         "cdcd.sink.publisher",
         """
-        -            lacks_records=topic.kafka.lacks_records,
+        -                        lacks_records=kafka.lacks_records,
         """,
         scene="CutWhileItWrites",
     ),

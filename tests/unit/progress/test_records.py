@@ -10,12 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdcd.errors import GapError
+from cdcd.lsn import format_lsn
 from cdcd.progress.records import (
     DeferredTable,
     ParkedTable,
     SlotRecord,
     SnapshotState,
     TableRecord,
+    TableRecordForm,
     TopicState,
     parse_record,
     parse_slot_record,
@@ -194,3 +196,12 @@ def test_the_slot_record_carries_parked_and_deferred_tables() -> None:
     bare = SlotRecord("s", 2, 1, 1, "7", 1, 1, 1).value()
     assert b"parked" not in bare
     assert b"deferred" not in bare
+
+
+@pytest.mark.parametrize("name", ["t", 'x"offsets":[]', '"commit_lsn":"0/0"', "é\\", "a" * 300])
+@pytest.mark.parametrize("snapshot", [None, SnapshotState(0, True, 3, where='"offsets":[]')])
+def test_the_form_of_a_tables_records_gives_what_each_record_gives(name: str, snapshot: SnapshotState | None) -> None:
+    record = TableRecord("s", f"p.{name}", name, name, 0x1_0000_00FF, (5, 0, 1 << 40), snapshot, "id", True, (name,), 7)
+    for each in (record, replace(record, lacks_records=False, key_columns=None, oid=None), replace(record, offsets=())):
+        form = TableRecordForm(replace(each, commit_lsn=9, offsets=(1,)))
+        assert form.value(format_lsn(each.commit_lsn), each.offsets) == each.value()
