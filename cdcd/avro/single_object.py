@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from mypy_extensions import i64
+
 MARKER: Final = b"\xc3\x01"
 """The two bytes that open a single-object value. Confluent's wire format opens with a zero byte."""
 
@@ -24,13 +26,21 @@ HEADER_SIZE: Final = 10
 _EMPTY: Final = 0xC15D213AA4D7A795
 
 
+_SEVEN_BYTES: Final[i64] = 0x00FF_FFFF_FFFF_FFFF
+
+
+def _signed(crc: int) -> int:
+    """The same 64 bits as a number that fits into an i64."""
+    return crc - (1 << 64) if crc >> 63 else crc
+
+
 def _table() -> list[int]:
     table = []
     for byte in range(256):
         crc = byte
         for _ in range(8):
             crc = crc >> 1 ^ _EMPTY if crc & 1 else crc >> 1
-        table.append(crc)
+        table.append(_signed(crc))
     return table
 
 
@@ -39,10 +49,12 @@ _TABLE: Final = _table()
 
 def fingerprint(text: str) -> bytes:
     """The eight bytes of CRC-64-AVRO over `text` (a schema's JSON, as published) in UTF-8, little-endian."""
-    crc = _EMPTY
+    crc: i64 = _signed(_EMPTY)  # with an int, each byte would make two large numbers
     for byte in text.encode():
-        crc = crc >> 8 ^ _TABLE[(crc ^ byte) & 0xFF]
-    return crc.to_bytes(8, "little")
+        index: i64 = (crc ^ byte) & 0xFF
+        entry: i64 = _TABLE[index]
+        crc = (crc >> 8 & _SEVEN_BYTES) ^ entry
+    return int(crc).to_bytes(8, "little", signed=True)
 
 
 def header(schema_fingerprint: bytes) -> bytes:

@@ -84,14 +84,14 @@ _COLUMNS: Final = """
     WHERE a.attnum > 0 AND NOT a.attisdropped
 """
 
-# All that is asked of a relation in one question: with thousands of relations the way to the server counts.
+# All that is asked of relations in one question: with thousands of them the way to the server counts.
 #
 # INCLUDE columns follow the key columns and do not belong to the key. A deferrable primary key is no key: two rows may
 # share a value for a moment (UPDATE t SET id = 3 - id), and the delete of the second row would delete the first, too.
 #
 # An expression of DEFAULT names no column. So `pg_get_expr` needs no relation, and takes no lock on it.
 _ATTRIBUTES: Final = r"""
-    SELECT a.attname, pg_catalog.array_position(asked.primary_key, a.attnum),
+    SELECT asked.relation::bigint, a.attname, pg_catalog.array_position(asked.primary_key, a.attnum),
            pg_catalog.array_position(asked.identity_index, a.attnum), a.attnum::int, a.atttypid::bigint, NULL,
            a.attnotnull,
            CASE WHEN pg_catalog.octet_length(given.expression) <= 1000
@@ -106,7 +106,7 @@ _ATTRIBUTES: Final = r"""
                (SELECT pg_catalog.array_agg(k.attnum ORDER BY k.position)
                 FROM pg_catalog.pg_index i, unnest(i.indkey) WITH ORDINALITY k (attnum, position)
                 WHERE i.indrelid = c.oid AND i.indisreplident AND i.indimmediate AND k.position <= i.indnkeyatts)
-        FROM pg_catalog.pg_class c WHERE c.oid = %s::pg_catalog.oid
+        FROM pg_catalog.pg_class c WHERE c.oid = ANY (%s::pg_catalog.oid[])
     ) asked (relation, relkind, primary_key, identity_index)
     JOIN pg_catalog.pg_attribute a ON a.attrelid = asked.relation AND a.attnum > 0 AND NOT a.attisdropped
     LEFT JOIN LATERAL (
@@ -121,14 +121,14 @@ _ATTRIBUTES: Final = r"""
 # convert. `attmissingval` is an array of one value: text[] reads it where its delimiter is a comma.
 _WITH_MISSING_VALUES: Final = sql.SQL(
     r"""
-    WITH RECURSIVE heap (oid) AS (
-        SELECT %s::pg_catalog.oid
+    WITH RECURSIVE heap (relation, oid) AS (
+        SELECT asked, asked FROM unnest(%s::pg_catalog.oid[]) asked
       UNION
-        SELECT i.inhrelid
+        SELECT heap.relation, i.inhrelid
         FROM heap JOIN pg_catalog.pg_class c ON c.oid = heap.oid AND c.relkind = 'p'
         JOIN pg_catalog.pg_inherits i ON i.inhparent = heap.oid
-    ), missing (name, type, value) AS (
-        SELECT a.attname, a.atttypid,
+    ), missing (relation, name, type, value) AS (
+        SELECT heap.relation, a.attname, a.atttypid,
                CASE WHEN t.typdelim = ',' THEN (a.attmissingval::pg_catalog.text::pg_catalog.text[])[1]
                     WHEN a.attmissingval::pg_catalog.text !~ '["\\]'
                     THEN pg_catalog.btrim(a.attmissingval::pg_catalog.text, '{{}}') END
@@ -136,15 +136,17 @@ _WITH_MISSING_VALUES: Final = sql.SQL(
         JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
         WHERE a.attnum > 0 AND NOT a.attisdropped AND a.atthasmissing
     )
-    SELECT of_now.attname, of_now.primary_key, of_now.identity_index, of_now.attnum, of_now.atttypid,
+    SELECT of_now.relation, of_now.attname, of_now.primary_key, of_now.identity_index, of_now.attnum, of_now.atttypid,
            (SELECT CASE WHEN pg_catalog.count(DISTINCT m.value COLLATE "C") = 1 THEN pg_catalog.min(m.value) END
             FROM missing m
-            WHERE m.name = of_now.attname AND m.type = of_now.atttypid::pg_catalog.oid
+            WHERE m.relation = of_now.relation::pg_catalog.oid
+            AND m.name = of_now.attname AND m.type = of_now.atttypid::pg_catalog.oid
             AND pg_catalog.octet_length(m.value) <= 1000
             AND (pg_catalog.getdatabaseencoding() = 'UTF8' OR m.value COLLATE "C" ~ '^[\x01-\x7f]*$')),
            of_now.attnotnull, of_now.expression, of_now.may_miss
     FROM ({attributes})
-        of_now (attname, primary_key, identity_index, attnum, atttypid, missing, attnotnull, expression, may_miss)
+        of_now (relation, attname, primary_key, identity_index, attnum, atttypid, missing, attnotnull, expression,
+                may_miss)
 """
 ).format(attributes=sql.SQL(_ATTRIBUTES))
 
@@ -163,15 +165,19 @@ _POSITION: Final = """
 _TIMEOUT: Final = "SELECT setting::bigint FROM pg_catalog.pg_settings WHERE name = 'wal_sender_timeout'"
 
 
+_ASKED_AT_ONCE_MAX: Final = 200
+"""Relations of one question: each may have 1,600 columns."""
+
+
 class _Relation:
     """What the catalog says of a relation; nothing of one that was dropped."""
 
     def __init__(self, rows: list[tuple[Any, ...]]) -> None:
-        """`rows` of _ATTRIBUTES."""
-        self.attributes = {name: Attribute(*facts) for name, _, _, *facts, _ in rows}
+        """`rows` of _ATTRIBUTES, of this relation."""
+        self.attributes = {name: Attribute(*facts) for _, name, _, _, *facts, _ in rows}
         """By name."""
-        self.primary_key = tuple(name for _, name in sorted((row[1], row[0]) for row in rows if row[1]))
-        self.identity_index = tuple(name for _, name in sorted((row[2], row[0]) for row in rows if row[2]))
+        self.primary_key = tuple(name for _, name in sorted((row[2], row[1]) for row in rows if row[2]))
+        self.identity_index = tuple(name for _, name in sorted((row[3], row[1]) for row in rows if row[3]))
 
 
 class Catalog(SessionClient):
@@ -219,6 +225,12 @@ class Catalog(SessionClient):
         """The columns of a table, by name; empty if the table was dropped."""
         return self._relation(relation_oid).attributes
 
+    def expect(self, relation_oids: Iterable[int]) -> None:
+        """Ask now for what `primary_key`, `identity_index` and `attributes` will tell of these tables: all at once."""
+        wanted = sorted(set(relation_oids) - self._relations.keys())
+        for first in range(0, len(wanted), _ASKED_AT_ONCE_MAX):
+            self._ask(wanted[first : first + _ASKED_AT_ONCE_MAX])
+
     def position(self) -> int:
         """A WAL position behind every commit that an earlier answer may have shown."""
         [(position,)] = self.session.rows(_BEHIND)
@@ -253,11 +265,19 @@ class Catalog(SessionClient):
 
     def _relation(self, oid: int) -> _Relation:
         if oid not in self._relations:
-            rows = self.session.rows(_ATTRIBUTES, [oid], prepare=True)
-            if any(may_miss for *_, may_miss in rows):
-                rows = self.session.rows(_WITH_MISSING_VALUES, [oid, oid])
-            self._relations[oid] = _Relation(rows)
+            self._ask([oid])
         return self._relations[oid]
+
+    def _ask(self, oids: list[int]) -> None:
+        rows = self.session.rows(_ATTRIBUTES, [oids], prepare=True)
+        missing = sorted({oid for oid, *_, may_miss in rows if may_miss})
+        if missing:
+            rows = [row for row in rows if row[0] not in missing]
+            rows += self.session.rows(_WITH_MISSING_VALUES, [missing, missing])
+        by_oid: dict[int, list[tuple[Any, ...]]] = {oid: [] for oid in oids}
+        for row in rows:
+            by_oid[row[0]].append(row)
+        self._relations |= {oid: _Relation(found) for oid, found in by_oid.items()}
 
     def _build(self, wanted: int, rows: dict[int, tuple[Any, ...]], asked_lsn: int) -> None:
         """Make a type, its parts first. Not by recursion: whoever makes types decides how deep they are nested."""

@@ -208,6 +208,8 @@ class Assembler:
         elif isinstance(message, messages.Commit):
             self._commit(message)
         elif isinstance(message, messages.Relation):
+            if state is not IN_STREAM_BLOCK:
+                self._router.expect(message, self._frames, self._at)
             self._spooled.announce(message, frame)
         elif isinstance(message, messages.Type):
             self._router.name_type(message)

@@ -18,7 +18,7 @@ from mypy_extensions import i64
 from cdcd.errors import BUG_HINT, DecodeError
 from cdcd.pgoutput import messages
 from cdcd.pgoutput.cursor import short
-from cdcd.source.stream_messages import XLOGDATA_HEADER_BYTES
+from cdcd.source.stream_messages import XLOGDATA, XLOGDATA_HEADER_BYTES
 from cdcd.transaction.change_consumer import ChangeConsumer, RelationChanges
 from cdcd.transaction.dormant_relation import DormantRelation, open_changes
 from cdcd.transaction.masked_changes import open_relation
@@ -108,6 +108,27 @@ class ChangeRouter:
     def name_type(self, message: messages.Type) -> None:
         """Remember the name of a type."""
         self._relations.name_type(message)
+
+    def expect(self, message: messages.Relation, frames: list[bytes], at: i64) -> None:
+        """Expect the relation of a message, and those that the frames from `at` on announce.
+
+        So the catalog is asked once for all of them: a transaction may have thousands. Those of a stream block wait for
+        their commit.
+        """
+        if self._relations.is_expected(message.relation_oid):
+            return
+        oids = [message.relation_oid]
+        count: i64 = len(frames)
+        for index in range(at, count):
+            frame = frames[index]
+            if len(frame) < BODY_AT + _OID_BYTES or frame[0] != XLOGDATA:
+                continue
+            kind: i64 = frame[XLOGDATA_HEADER_BYTES]
+            if kind == messages.RELATION:
+                oids.append(i64(read_i32_be(frame, BODY_AT)) & 0xFFFFFFFF)
+            elif kind == messages.STREAM_START:
+                break
+        self._relations.expect(oids)
 
     def open_relation(self, message: messages.Relation) -> None:
         """Put the relation in force that `message` announces. It replaces the earlier version."""

@@ -179,6 +179,9 @@ class TypeCatalog(Protocol):
     def attributes(self, relation_oid: int) -> Mapping[str, Attribute]:
         """The columns of the table, by name; empty if it no longer exists."""
 
+    def expect(self, relation_oids: Iterable[int]) -> None:
+        """Ask for these tables now, all at once: the next questions are about them."""
+
     def position(self) -> int:
         """A WAL position behind every commit that an earlier answer may have shown."""
 
@@ -216,6 +219,8 @@ class Relations:
         self._parked = parked
         self._named: dict[int, PgType] = {}
         self._seen: set[int] = set()
+        self._asked: set[int] = set()
+        """The catalog was asked for these relations after their next messages had come."""
         self._added: dict[tuple[int, str], Attribute] = {}
         """By OID of the table and name, the columns whose missing values the catalog has told so far. Those told before
         this stream are in Kafka."""
@@ -229,13 +234,26 @@ class Relations:
             message.type_oid, message.nspname or "pg_catalog", message.typname, UNKNOWN
         )
 
+    def expect(self, relation_oids: Collection[int]) -> None:
+        """The next messages are about these relations, and have come: so the catalog can be asked for all of them."""
+        if not self._seen.isdisjoint(relation_oids):
+            self._catalog.forget()
+        self._asked = set(relation_oids)
+        self._catalog.expect(relation_oids)
+
+    def is_expected(self, relation_oid: int) -> bool:
+        """Whether `expect` has asked for the relation, and its message has not been resolved since."""
+        return relation_oid in self._asked
+
     def resolve(self, message: messages.Relation) -> ResolvedRelation:
         """The relation that `message` announces, with its types and the key of its events, as its readers see it.
 
         Raises Unpublishable if the key cannot be known, and the table's last events had one; if a column of the key is
         left out, or masked by something else than a hash; or if the key of the settings cannot be the key.
         """
-        if message.relation_oid in self._seen:
+        if message.relation_oid in self._asked:
+            self._asked.remove(message.relation_oid)
+        elif message.relation_oid in self._seen:
             self._catalog.forget()
         self._seen.add(message.relation_oid)
         if chosen := self._chosen_key(message):

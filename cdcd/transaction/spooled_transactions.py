@@ -303,6 +303,7 @@ class SpooledTransactions:
                 until_lsn=end_lsn,
                 code="stream-restarted",
             )
+        self._relations.expect([announced.relation.relation_oid for announced in spooled.relations()])
         self._consumer.begin(commit_lsn, commit_time + POSTGRES_EPOCH_US, xid)
         self._replay = SpoolReplay(spooled, self._router_of(spooled), end_lsn, prepared_name)
         return True

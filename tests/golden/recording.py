@@ -78,6 +78,9 @@ class Answers:
     def position(self) -> int:
         return 1 << 62
 
+    def expect(self, relation_oids: Iterable[int]) -> None:
+        return
+
     def takes_requests(self, relation_oid: int) -> bool:
         return True
 

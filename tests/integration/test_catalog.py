@@ -263,3 +263,34 @@ def test_a_default_that_has_no_equivalent_in_utf_8_stops_nothing(database: Datab
         with Catalog(other) as theirs:
             found = theirs.attributes(row[0])
             assert (found["c"].missing_value, found["d"].missing_value) == (None, "ascii")
+
+
+@both
+def test_many_tables_in_one_question_are_as_each_is_alone(database: Database) -> None:
+    database.execute(
+        "CREATE TABLE a (id int PRIMARY KEY, v text NOT NULL DEFAULT 'x')",
+        "INSERT INTO a VALUES (1)",
+        "ALTER TABLE a ADD w int DEFAULT 7",
+        "CREATE TABLE b (x int, y int NOT NULL, PRIMARY KEY (y, x))",
+        "CREATE UNIQUE INDEX b_y ON b (y)",
+        "ALTER TABLE b REPLICA IDENTITY USING INDEX b_y",
+        "CREATE TABLE root (id int, d int) PARTITION BY RANGE (d)",
+        "CREATE TABLE leaf PARTITION OF root FOR VALUES FROM (0) TO (10)",
+        "ALTER TABLE root ADD c int DEFAULT 8",
+        "CREATE TABLE other (id int, w int)",
+        "INSERT INTO other VALUES (1)",
+        "ALTER TABLE other ADD c int DEFAULT 9",
+    )
+    oids = [oid(database, "class", name) for name in ("a", "b", "root", "leaf", "other")] + [4_000_000_000]
+    with Catalog(database.dsn) as catalog, Catalog(database.dsn) as alone:
+        catalog.expect(oids)
+        database.execute("DROP TABLE a, b, root, other")
+        found = [(catalog.primary_key(x), catalog.identity_index(x), catalog.attributes(x)) for x in oids]
+        assert [key for key, _, _ in found] == [("id",), ("y", "x"), (), (), (), ()]
+        assert [index for _, index, _ in found] == [(), ("y",), (), (), (), ()]
+        missing = [{n: each.missing_value for n, each in attributes.items()} for _, _, attributes in found]
+        assert missing == [
+            {"id": None, "v": None, "w": "7"}, {"x": None, "y": None}, {"id": None, "d": None, "c": "8"},
+            {"id": None, "d": None, "c": "8"}, {"id": None, "w": None, "c": "9"}, {},
+        ]  # fmt: skip
+        assert alone.attributes(oids[0]) == {}, "the answers were given before the tables were dropped"

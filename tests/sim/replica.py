@@ -9,7 +9,7 @@ the take-over runs while the start-up waits), the wake-up pipe, and the supervis
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -316,6 +316,9 @@ class SimCatalog:
         return self._session.server.tables[relation_oid].key
 
     identity_index = primary_key
+
+    def expect(self, relation_oids: Iterable[int]) -> None:
+        return
 
     def takes_requests(self, relation_oid: int) -> bool:
         return relation_oid == REQUESTS.oid

@@ -41,6 +41,8 @@ class Catalog:
     def __init__(self) -> None:
         self.keys: dict[int, tuple[str, ...]] = {}
         self.asked = 0
+        self.expected: list[list[int]] = []
+        """The tables of each question about several."""
         self.more_types: dict[int, PgType] = {}
         self.trusts = True
         """A trusted role owns the table of requests."""
@@ -63,6 +65,9 @@ class Catalog:
 
     def position(self) -> int:
         return 1
+
+    def expect(self, relation_oids: Iterable[int]) -> None:
+        self.expected.append(list(relation_oids))
 
     def takes_requests(self, relation_oid: int) -> bool:
         return self.trusts

@@ -42,6 +42,9 @@ class Catalog:
     def position(self) -> int:
         return 1
 
+    def expect(self, relation_oids: Iterable[int]) -> None:
+        return
+
     def takes_requests(self, relation_oid: int) -> bool:
         return True
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.assembly import Assembly, block, relation, stream_commit
+from support.assembly import insert as row
 from support.one_table import RELATION, OneTableStream, begin, commit, insert
 
 from cdcd.errors import DecodeError
@@ -108,3 +110,25 @@ def test_messages_out_of_place_are_errors(messages: list[m.Message], tmp_path: P
 def test_frames_of_no_kind_are_errors(frame: bytes, tmp_path: Path) -> None:
     with pytest.raises(DecodeError):
         OneTableStream(tmp_path).assembler.feed([frame])
+
+
+def test_the_catalog_is_asked_once_for_all_tables_that_a_burst_announces(tmp_path: Path) -> None:
+    world = Assembly(tmp_path)
+    tables = [each for oid in (7, 8, 9) for each in (relation(oid=oid, name=f"t{oid}"), row(oid, oid=oid))]
+    world.feed(begin(100), *tables, commit(100), begin(200), relation(oid=10, name="t10"), row(10, oid=10), commit(200))
+    assert world.catalog.expected == [[7, 8, 9, 10]]
+    world.feed(begin(300), row(7), relation(oid=8, name="t8"), row(8, oid=8), commit(300))
+    assert world.catalog.expected[1:] == [[8]], "its next message has come after the question"
+    assert world.rows() == [7, 8, 9, 10, 7, 8]
+
+
+def test_the_catalog_is_asked_for_the_tables_of_a_stream_block_once_they_are_committed(tmp_path: Path) -> None:
+    world = Assembly(tmp_path)
+    tables = [each for oid in (7, 8) for each in (relation(5, oid, f"t{oid}"), row(oid, 5, oid))]
+    world.feed(*block(5, *tables, first=True))
+    assert world.catalog.expected == []
+    world.feed(begin(90), relation(oid=9, name="t9"), row(9, oid=9), commit(90), *block(5, relation(5, 4, "t4")))
+    assert world.catalog.expected == [[9]]
+    world.feed(stream_commit(5, 100))
+    assert world.catalog.expected == [[9], [7, 8, 4]]
+    assert world.rows() == [9, 7, 8]

@@ -25,6 +25,7 @@ class Catalog:
         self.primary = primary
         self.index = index
         self.forgotten = 0
+        self.expected: list[list[int]] = []
         self.published: dict[str, bool] = {}
         self.lsn = 100
         self.attributes_now: dict[str, Attribute] = {}
@@ -46,6 +47,9 @@ class Catalog:
 
     def position(self) -> int:
         return self.lsn
+
+    def expect(self, relation_oids: Iterable[int]) -> None:
+        self.expected.append(list(relation_oids))
 
     def takes_requests(self, relation_oid: int) -> bool:
         return True
@@ -335,3 +339,21 @@ def test_another_column_of_the_name_has_another_default() -> None:
     catalog.attributes_now = {"c": Attribute(5, 23, "9")}
     assert missing(relations) == "9"
     assert missing(relations, 70_000) is None, "the stream is at a column of another type"
+
+
+def test_what_was_asked_after_a_message_had_come_is_not_asked_for_again_and_what_was_asked_before_is() -> None:
+    catalog = Catalog(primary=("id",))
+    relations = Relations(catalog)
+    for oid in (7, 8):
+        relations.resolve(announce("d", ("id", True), oid=oid))
+    assert catalog.forgotten == 0
+    relations.expect([9, 10])
+    assert catalog.forgotten == 0, "no answer about these is old"
+    relations.expect([7, 9])
+    assert catalog.forgotten == 1, "7 was altered: its answer, and those of its types, are old"
+    relations.resolve(announce("d", ("id", True), oid=7))
+    relations.resolve(announce("d", ("id", True), oid=9))
+    assert catalog.forgotten == 1, "both have come before the question"
+    relations.resolve(announce("d", ("id", True), oid=7))
+    assert catalog.forgotten == 2, "this message has come after it"
+    assert catalog.expected == [[9, 10], [7, 9]]
