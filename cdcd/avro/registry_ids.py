@@ -1,18 +1,21 @@
 """Knows the ids that a schema registry gave, and asks for others: each once, and some at the same time.
 
 Before: `registry_requests` sends single requests.
-After: `registry_store` waits for an id; the daemon lets the ids of all tables be looked up when it starts.
+After: `registry_store` waits for an id.
 
-It lives as long as the process, so a stream that starts again asks for nothing that it knows.
+It lives as long as the process, so a stream that starts again asks for nothing that it knows. The ids that earlier
+processes were given lie in Kafka (`progress.schema_ids`), so a process asks for nothing that they knew, either. The
+first of these that it needs is looked up all the same: if the registry says another id, or none, it is not the registry
+of then. No id in Kafka counts any more, and a new generation of them begins.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from functools import partial
 from hashlib import sha256
+from itertools import islice
 from threading import Lock, Thread
 from typing import Final, TypeAlias
 
@@ -52,13 +55,40 @@ class RegistryIds:
         self._known: dict[Schema, int] = {}
         self._under_way: dict[Schema, Future[int | None]] = {}
         self._jobs: deque[Callable[[], None]] = deque()
-        self._in_advance: deque[tuple[str, str]] = deque()
-        """Look-ups for which nobody waits."""
         self._threads = 0
+        self._recorded: dict[Schema, int] = {}
+        """The ids that Kafka has."""
+        self._unrecorded: dict[Schema, int] = {}
+        """The known ids that Kafka lacks, and that were not yet given out to be recorded."""
+        self.generation = 0
+        """As in `progress.schema_ids`."""
+        self._is_same_registry = False
+        """The registry has given one of the ids that Kafka has."""
+        self._lets_register = True
+        """The registry has not refused this user the right to register."""
+
+    def take_over(self, recorded: Mapping[Schema, int], generation: int) -> None:
+        """Take the ids that Kafka has, and which generation of them this is. A new stream begins."""
+        with self._lock:
+            if generation < self.generation:
+                recorded = {}
+            self.generation = max(generation, self.generation)
+            self._recorded = dict(islice(recorded.items(), max(0, len(recorded) - self._known_max), None))
+            self._unrecorded = {schema: each for schema, each in self._known.items() if recorded.get(schema) != each}
+
+    def unrecorded(self) -> Mapping[Schema, int]:
+        """Return the ids that Kafka lacks, each once in a stream and a generation: the caller records them."""
+        with self._lock:
+            news, self._unrecorded = self._unrecorded, {}
+        return news
 
     def known(self, subject: str, text: str) -> int | None:
         """The id of a schema, if nobody has to be asked for it."""
-        return self._known.get(_schema(subject, text))
+        return self._known_id(_schema(subject, text))
+
+    def _known_id(self, schema: Schema) -> int | None:
+        known = self._known.get(schema)
+        return self._recorded.get(schema) if known is None and self._is_same_registry else known
 
     def schema_id(self, subject: str, text: str) -> Future[int | None]:
         """The id of a schema, which is registered if the registry lacks it and it may be; if not, None.
@@ -67,7 +97,7 @@ class RegistryIds:
         """
         schema = _schema(subject, text)
         with self._lock:
-            if (known := self._known.get(schema)) is not None:
+            if (known := self._known_id(schema)) is not None:
                 future: Future[int | None] = Future()
                 future.set_result(known)
                 return future
@@ -93,51 +123,52 @@ class RegistryIds:
             self._work_on(1)
         return future
 
-    @property
-    def is_empty(self) -> bool:
-        """No id is known yet."""
-        return not self._known
-
-    def look_up(self, schemas: Iterable[tuple[str, str]]) -> None:
-        """Look up schemas (subject, text) that may soon be needed. The first failure ends it, because nobody waits."""
-        with self._lock:
-            self._in_advance += schemas
-            self._work_on(len(self._in_advance))
-
     def _settle(self, schema: Schema, future: Future[int | None], subject: str, text: str) -> None:
         try:
-            found = self.requests.look_up(subject, text)
-            if found is None and self.may_register:
-                found = self.requests.register(subject, text)
+            recorded = self._recorded.get(schema)
+            found = self._ask(subject, text, looks_first=recorded is not None)
         except BaseException as error:  # noqa: BLE001 - handed to the thread that waits
             with self._lock:
                 del self._under_way[schema]
             future.set_exception(error)
             return
         with self._lock:
+            if recorded is not None and schema in self._recorded:
+                self._is_same_registry = found == recorded
+                if not self._is_same_registry:
+                    self.generation += 1
+                    self._recorded, self._unrecorded = {}, dict(self._known)
             if found is not None:
                 self._keep(schema, found)
             del self._under_way[schema]
         future.set_result(found)
 
-    def _look_up(self, subject: str, text: str) -> None:
-        schema = _schema(subject, text)
-        if schema in self._known or self.requests.silent_s() > 0:
-            return
-        try:
+    def _ask(self, subject: str, text: str, *, looks_first: bool) -> int | None:
+        """Ask for an id: by one request, as a rule. A registration of what the registry has changes nothing."""
+        if looks_first or not (self.may_register and self._lets_register):
             found = self.requests.look_up(subject, text)
+            return self.requests.register(subject, text) if found is None and self.may_register else found
+        try:
+            return self.requests.register(subject, text)
         except RegistryError as error:
             if error.meaning is Meaning.PASSING:
-                self._in_advance.clear()
-            return
-        if found is not None:
-            with self._lock:
-                self._keep(schema, found)
+                raise
+            self._lets_register = error.meaning is Meaning.REFUSED
+            found = self.requests.look_up(subject, text)
+            if found is None and error.meaning in (Meaning.UNKNOWN_USER, Meaning.NO_REGISTRY):
+                return self.requests.register(subject, text)  # it lets this user in: that passes
+            if found is None:
+                raise
+            return found
 
     def _keep(self, schema: Schema, schema_id: int) -> None:
         self._known[schema] = schema_id
+        if self._recorded.get(schema) != schema_id:
+            self._unrecorded[schema] = schema_id
         if len(self._known) > self._known_max:
-            del self._known[next(iter(self._known))]
+            oldest = next(iter(self._known))
+            del self._known[oldest]
+            self._unrecorded.pop(oldest, None)
 
     def _work_on(self, jobs: int) -> None:
         """Let there be a thread for each of the new jobs, but no more than AT_ONCE. For whoever has the lock."""
@@ -150,8 +181,6 @@ class RegistryIds:
             with self._lock:
                 if self._jobs:
                     job = self._jobs.popleft()
-                elif self._in_advance:
-                    job = partial(self._look_up, *self._in_advance.popleft())
                 else:
                     self._threads -= 1
                     return

@@ -560,9 +560,9 @@ class AvroSettings(Section):
     )
     register: bool = Field(
         True,
-        description="Register schemas that the registry lacks. cdcd always looks a schema up first. false is for "
-        "registries that others fill, with `cdcd schema --register` for example: a table whose schema is missing is "
-        "then handled as sink.on_unpublishable says.",
+        description="Register schemas that the registry lacks. false is for registries that others fill, with "
+        "`cdcd schema --register` for example: a table whose schema is missing is then handled as "
+        "sink.on_unpublishable says.",
     )
     subject_strategy: Literal["topic", "record", "topic-record"] = Field(
         "topic",

@@ -22,7 +22,7 @@ from cdcd.config.settings import Settings
 from cdcd.daemon.new_table_scan import NewTableScan, Wants
 from cdcd.daemon.readable_tables import ReadableTables
 from cdcd.daemon.recopies import Table
-from cdcd.daemon.schema_registry import look_up_published, registry_ids
+from cdcd.daemon.schema_registry import registry_ids
 from cdcd.daemon.snapshot_export import ChooseRepairs, SnapshotExport
 from cdcd.daemon.table_comparison import TableComparison
 from cdcd.file_watch import FileWatch
@@ -155,12 +155,6 @@ class Clients:
         if self._registry is None:
             self._registry = registry_ids(self._settings, self.thread)
         return self._registry
-
-    def look_up_schemas(self) -> None:
-        """Let the registry be asked for the schemas of all published tables, if the process knows none yet."""
-        ids = self.registry()
-        if ids is not None and ids.is_empty:
-            self.thread(partial(look_up_published, self._settings, ids), "cdcd-schemas").start()
 
     # This machine
 

@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 from cdcd.config.settings import Settings
 from cdcd.daemon.clients import Clients
-from cdcd.daemon.schema_registry import registry_headers
+from cdcd.daemon.schema_registry import registry_headers, take_over_ids
 from cdcd.progress.continuity import Server
 from cdcd.progress.records import SlotRecord
 from cdcd.progress.snapshot_records import TableSnapshot
@@ -66,7 +66,8 @@ class PublisherSetup:
             topic_owners(names, published, {name: topic.table for name, topic in known.items()}, parked),
             kafka.bounds,
         )
-        rename = registry_headers(self._settings, names, self._clients.registry())
+        ids = self._clients.registry()
+        rename = registry_headers(self._settings, names, ids)
         tables = ParkedTables(topics, slot, last, self._parking, kafka.parked_reader(names.parked), rename)
         source = Source(
             slot,
@@ -82,6 +83,8 @@ class PublisherSetup:
         publisher = Publisher(
             producer, topics, source, last, tables, found.snapshots, places, self._settings.snapshot_rules().forbids
         )
+        if ids is not None:
+            take_over_ids(ids, slot, found.schema_ids, publisher)
         lost = check.tables_to_snapshot()
         if not (lost or given_up):
             return publisher, found.snapshots

@@ -6,8 +6,7 @@ After: `avro.registry_store` waits for its answers; without one the schemas trav
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from threading import Thread
 
 from cdcd.avro.registry_ids import RegistryIds
@@ -17,16 +16,14 @@ from cdcd.avro.registry_requests import RegistryRequests
 from cdcd.avro.registry_store import RegistryStore
 from cdcd.avro.registry_subjects import SubjectNames
 from cdcd.config.settings import Settings
-from cdcd.errors import CdcdError
 from cdcd.outbox.avro_payloads import AvroPayloads
-from cdcd.reading.format_schemas import schema_describer
+from cdcd.progress.schema_ids import SchemaId
 from cdcd.reading.schema_finder import SchemaFinder
-from cdcd.reading.table_schemas import published_texts
+from cdcd.sink.batches import Message
 from cdcd.sink.kafka.client_config import client_config
 from cdcd.sink.parking.registry_headers import RegistryHeaders
+from cdcd.sink.publisher import Publisher
 from cdcd.sink.topics import TopicNames
-
-log = logging.getLogger(__name__)
 
 
 def registry_ids(
@@ -43,27 +40,18 @@ def registry_ids(
     return RegistryIds(requests, thread, may_register=avro.register if may_register is None else may_register)
 
 
-def look_up_published(settings: Settings, ids: RegistryIds) -> None:
-    """Let the schemas of all published tables be looked up, because the stream may soon need them.
+def take_over_ids(ids: RegistryIds, slot: str, recorded: Iterable[SchemaId], publisher: Publisher) -> None:
+    """Take the ids that Kafka has, and let the publisher record those that it lacks."""
+    url = ids.requests.url
+    of_registry = [each for each in recorded if each.registry == url]
+    last = max((each.generation for each in of_registry), default=0)
+    ids.take_over({(e.subject, e.digest): e.schema_id for e in of_registry if e.generation == last}, last)
 
-    The catalog tells what they are now. If the stream's are others, nothing is gained, and nothing lost.
-    """
-    source, names = settings.source, subject_names(settings)
-    try:
-        found = list(
-            published_texts(
-                source.login,
-                source.application_name,
-                source.publication,
-                settings.avro.numeric,
-                settings.column_rules(),
-                schema_describer(settings),
-            )
-        )
-    except CdcdError as error:
-        log.debug("the schemas of the published tables are not known: %s", error)
-        return
-    ids.look_up((names.name(each.schema, each.name, part, text), text) for each in found for part, text in each.parts())
+    def unrecorded() -> list[Message]:
+        new = [SchemaId(slot, *schema, found, url, ids.generation) for schema, found in ids.unrecorded().items()]
+        return [{"key": each.key(), "value": each.value()} for each in new]
+
+    publisher.unrecorded_ids = unrecorded
 
 
 def subject_names(settings: Settings) -> SubjectNames:

@@ -149,7 +149,6 @@ class StreamStartup:
             0 if self._fallbacks.streaming_allowed else self._fallbacks.streaming_resumes_lsn,
         )
         self._takeover.start(held, self._publication.tables(), partial(self._slot.confirmed_lsn, stream))
-        self._clients.look_up_schemas()
         kafka = self._wait_for_kafka(server)
         if kafka is None:
             return None

@@ -100,6 +100,8 @@ class Publisher:
         self._keys = TableKeys(snapshots or {}, self._places.topics.values())
         self._forbids_copy = forbids_copy
         self._snapshots_paused = last is not None and last.snapshots_paused
+        self.unrecorded_ids: Callable[[], list[Message]] = list
+        """Gives the records of the ids that a schema registry gave, and that Kafka lacks: see `progress.schema_ids`."""
 
     @property
     def last(self) -> SlotRecord | None:
@@ -295,6 +297,8 @@ class Publisher:
         self._open_progress(transaction)
         if self._producer.is_transactional:
             self._produce_beginning()
+        if transaction.touched and (new := self.unrecorded_ids()):
+            self._produce_own(new)
         offsets = self._producer.flush()
         written = transaction.kafka_topics() | self._topics.own
         for (name, partition), end in offsets.items():

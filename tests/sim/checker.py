@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from hashlib import sha256
 from typing import Any
 
 from sim.defaults_checker import DefaultsChecker
@@ -35,6 +36,7 @@ from cdcd.config.settings import Settings
 from cdcd.lsn import format_lsn
 from cdcd.progress.records import PLACE_MARK, SlotRecord, TableRecord, kafka_topic, parse_record
 from cdcd.progress.repair_records import is_repair_record
+from cdcd.progress.schema_ids import is_schema_id, parse_schema_id
 from cdcd.progress.slot_beginnings import parse_beginning
 from cdcd.progress.snapshot_records import STOPPED, WANTED, parse_snapshot_record
 from cdcd.reading import decoder
@@ -129,7 +131,10 @@ class Checker:
             elif placed.topic == self._snapshots_topic and placed.key == self._slot:
                 beginnings.append(parse_beginning(placed.key, placed.value or b""))
             elif placed.topic == self._snapshots_topic:
-                copies.append(placed)
+                if is_schema_id(placed.key or b""):
+                    self._judge_schema_id(placed.value or b"")
+                else:
+                    copies.append(placed)
             elif placed.topic == self._parked_topic:
                 parked.append(placed)
             else:
@@ -361,6 +366,14 @@ class Checker:
         """The schema registry has a schema."""
         self._schemas.add(schema_id)
         _TEXTS[str(schema_id)] = text
+
+    def _judge_schema_id(self, value: bytes) -> None:
+        """A start takes the registry's word for what such a record says."""
+        record = parse_schema_id(value)
+        assert record is not None
+        text = _TEXTS.get(str(record.schema_id), "")
+        is_of_schema = record.schema_id in self._schemas and sha256(text.encode()).digest() == record.digest
+        self._demand(is_of_schema, f"{record.subject}: the registry gave {record.schema_id} to another schema")
 
     def _decode(self, data: bytes | None) -> Any:
         assert data is not None, "no tombstones were asked for"

@@ -6,11 +6,13 @@ one process; the checker knows what the registry has.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import Future
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 from cdcd.avro.registry_answers import Meaning, RegistryError
+from cdcd.avro.registry_ids import Schema, _schema
 from cdcd.avro.single_object import fingerprint
 from cdcd.errors import KafkaUnavailable, RequestRejected
 
@@ -70,13 +72,14 @@ class SimRegistryIds:
     """Plays `registry_ids.RegistryIds`, and its requests."""
 
     url = "http://registry"
-    is_empty = False
+    generation = 0
 
     def __init__(self, world: World, life: Life, registry: SimRegistry) -> None:
         self._world = world
         self._life = life
         self._registry = registry
         self._asked: dict[tuple[str, str], Asked] = {}
+        self._recorded: dict[Schema, int] = {}
         self.requests = self
 
     def silent_s(self) -> float:
@@ -88,7 +91,18 @@ class SimRegistryIds:
     def rejected(self, error: RegistryError) -> RequestRejected:
         return RequestRejected(error.words, code="registry-unavailable")
 
+    def take_over(self, recorded: Mapping[Schema, int], generation: int) -> None:
+        self._recorded = dict(recorded)
+
+    def unrecorded(self) -> dict[Schema, int]:
+        known = {_schema(*asked): Future.result(each) for asked, each in self._asked.items() if each.done()}
+        news = {schema: each for schema, each in known.items() if schema not in self._recorded}
+        self._recorded |= news
+        return news
+
     def known(self, subject: str, text: str) -> int | None:
+        if (recorded := self._recorded.get(_schema(subject, text))) is not None:
+            return recorded
         asked = self._asked.get((subject, text))
         return asked.result() if asked is not None and asked.done() else None
 

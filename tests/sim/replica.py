@@ -909,9 +909,6 @@ class SimClients(Clients):
     def registry(self) -> Any:
         return self._ids
 
-    def look_up_schemas(self) -> None:
-        pass
-
     def spool_directory(self, path: Path) -> Any:
         return DiskDirectory(path, self._life.disk)
 

@@ -26,6 +26,7 @@ from cdcd.progress.records import (
     table_key,
 )
 from cdcd.progress.repair_records import PendingRepair, TableRepairs, is_repair_record, parse_repair_record
+from cdcd.progress.schema_ids import SchemaId, is_schema_id, parse_schema_id
 from cdcd.progress.slot_beginnings import SlotBeginning, parse_beginning
 from cdcd.progress.snapshot_records import TableSnapshot, parse_snapshot_record
 from cdcd.sink.interfaces import PartitionReader
@@ -51,6 +52,8 @@ class SnapshotsTopic:
     """It has no record of any slot."""
     repairs: tuple[PendingRepair | TableRepairs, ...] = ()
     """The repairs of this slot's tables."""
+    schema_ids: tuple[SchemaId, ...] = ()
+    """The ids that schema registries gave this slot's schemas."""
 
     def slots_of_other_databases(self, system_id: str, database_oid: int) -> list[str]:
         """The slots of other databases of this PostgreSQL cluster that have published under the prefix."""
@@ -155,11 +158,13 @@ class ProgressStore:
         repairs = [parse_repair_record(key, value) for key, value in found.items() if is_repair_record(key)]
         tables = [parse_snapshot_record(key, value) for key, value in found.items() if key.count(b"/") == 1]
         beginnings = [parse_beginning(key, value) for key, value in found.items() if b"/" not in key]
+        ids = [parse_schema_id(value) for key, value in found.items() if is_schema_id(key)]
         return SnapshotsTopic(
             {each.topic: each for each in tables if each.slot == self._slot},
             {each.slot: each for each in beginnings},
             is_empty=not found,
             repairs=tuple(each for each in repairs if each.slot == self._slot),
+            schema_ids=tuple(each for each in ids if each is not None and each.slot == self._slot),
         )
 
     def remains(self, found: SnapshotsTopic, topics: Collection[str]) -> Remains:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from hashlib import sha256
 from typing import cast
 
 import pytest
@@ -24,14 +25,22 @@ class Played:
         self.registered: list[str] = []
         self.known: dict[str, int] = {}
         self.failure: Exception | None = None
-        self.wants_silence_s = 0.0
-
-    def silent_s(self) -> float:
-        return self.wants_silence_s
+        self.refusal: Exception | None = None
 
     def look_up(self, subject: str, text: str) -> int | None:
+        self._answer(self.looked_up, subject)
+        return self.known.get(subject)
+
+    def register(self, subject: str, text: str) -> int:
+        self._answer(self.registered, subject)
+        if self.refusal is not None:
+            raise self.refusal
         with self.lock:
-            self.looked_up.append(subject)
+            return self.known.setdefault(subject, len(self.known) + 1)
+
+    def _answer(self, asked: list[str], subject: str) -> None:
+        with self.lock:
+            asked.append(subject)
             self.at_once += 1
             self.at_once_max = max(self.at_once, self.at_once_max)
             if self.at_once == AT_ONCE:
@@ -41,12 +50,6 @@ class Played:
             self.at_once -= 1
         if self.failure is not None:
             raise self.failure
-        return self.known.get(subject)
-
-    def register(self, subject: str, text: str) -> int:
-        with self.lock:
-            self.registered.append(subject)
-            return self.known.setdefault(subject, len(self.known) + 1)
 
 
 threads: list[threading.Thread] = []
@@ -75,53 +78,80 @@ def test_each_schema_is_asked_for_once_however_many_wait_for_it() -> None:
     first, second = asked.schema_id("s", "a"), asked.schema_id("s", "a")
     played.go.set()
     assert first.result(10) == second.result(10) == asked.schema_id("s", "a").result(0) == 1
-    assert (played.looked_up, played.registered) == (["s"], ["s"])
+    assert (played.looked_up, played.registered) == ([], ["s"])
     asked.schema_id("s", "b").result(10)
-    assert len(played.looked_up) == 2, "another text is another schema"
+    assert len(played.registered) == 2, "another text is another schema"
 
 
-def test_some_requests_run_at_once_but_no_more_than_the_bound() -> None:
+def test_new_schemas_cost_one_request_each_and_no_more_than_the_bound_run_at_once() -> None:
     played = Played()
     asked = ids(played)
     played.go.clear()
-    asked.look_up((f"s{number}", "a") for number in range(50))
+    waiting = [asked.schema_id(f"s{number}", "a") for number in range(50)]
     assert played.is_full.wait(10)
-    waiting = asked.schema_id("urgent", "a")
     played.go.set()
-    waiting.result(10)
+    assert sorted(each.result(10) or 0 for each in waiting) == list(range(1, 51))
     finish()
     assert played.at_once_max == AT_ONCE
-    assert len(played.looked_up) == 51
-    assert played.looked_up.index("urgent") < 2 * AT_ONCE, "whoever waits goes before what may be needed later"
+    assert (len(played.registered), played.looked_up) == (50, [])
 
 
-def test_what_was_looked_up_in_advance_is_not_asked_for_again() -> None:
+def digest(text: str) -> bytes:
+    return sha256(text.encode()).digest()
+
+
+def test_what_kafka_has_is_asked_for_once_in_all_however_many_schemas_there_are() -> None:
     played = Played()
-    played.known = {"s": 7}
+    played.known = {f"s{number}": number + 1 for number in range(1000)}
     asked = ids(played)
-    asked.look_up([("s", "a"), ("new", "a")])
-    finish()
-    assert played.registered == [], "a look-up registers nothing"
-    assert asked.schema_id("s", "a").result(0) == 7
-    asked.look_up([("s", "a")])
-    finish()
-    assert sorted(played.looked_up) == ["new", "s"]
+    asked.take_over({(f"s{number}", digest("a")): number + 1 for number in range(1000)}, 0)
+    assert asked.known("s7", "a") is None, "it may be another registry"
+    for number in range(1000):
+        assert asked.schema_id(f"s{number}", "a").result(10) == number + 1
+    assert (played.looked_up, played.registered) == (["s0"], [])
+    assert asked.known("s7", "a") == 8
+    assert asked.known("s7", "b") is None
+    assert asked.unrecorded() == {}
 
 
-def test_a_failed_look_up_in_advance_is_none_and_a_registry_that_wants_time_is_left_alone() -> None:
+def test_no_id_in_kafka_counts_once_another_registry_answers() -> None:
+    played = Played()
+    recorded = {(f"s{number}", digest("a")): 90 + number for number in range(3)}
+    asked = ids(played)
+    asked.take_over(recorded, 4)
+    assert [asked.schema_id(f"s{number}", "a").result(10) for number in (1, 0)] == [1, 2]
+    assert (played.looked_up, played.registered) == (["s1"], ["s1", "s0"])
+    assert asked.generation == 5
+    assert asked.unrecorded() == {("s1", digest("a")): 1, ("s0", digest("a")): 2}
+    asked.take_over(recorded, 4)  # the ids of the new generation did not come to Kafka
+    assert asked.generation == 5
+    assert asked.unrecorded() == {("s1", digest("a")): 1, ("s0", digest("a")): 2}
+    assert asked.schema_id("s2", "a").result(10) == 3
+    assert played.looked_up == ["s1"]
+
+
+def test_each_new_id_is_recorded_once_and_again_if_kafka_has_not_got_it() -> None:
     played = Played()
     asked = ids(played)
-    played.failure = RegistryError(Meaning.PASSING, "away")
-    asked.look_up((f"s{number}", "a") for number in range(AT_ONCE * 3))
-    finish()
-    assert len(played.looked_up) <= AT_ONCE * 2, "the first failure ends it"
-    played.looked_up = ["s"]
-    played.wants_silence_s = 1.0
-    asked.look_up([("t", "a")])
-    finish()
-    played.failure = None
-    assert played.looked_up == ["s"]
-    assert asked.schema_id("s", "a").result(10) == 1
+    asked.schema_id("s", "a").result(10)
+    assert asked.unrecorded() == {("s", digest("a")): 1}
+    assert asked.unrecorded() == {}
+    asked.take_over({}, 0)
+    assert asked.unrecorded() == {("s", digest("a")): 1}
+    asked.take_over({("s", digest("a")): 1}, 0)
+    assert asked.unrecorded() == {}
+
+
+def test_a_user_that_may_not_register_gets_what_the_registry_has() -> None:
+    played = Played()
+    played.known = {"s": 7, "t": 8}
+    asked = ids(played)
+    played.refusal = RegistryError(Meaning.FORBIDDEN, "no")
+    assert asked.schema_id("s", "a").result(10) == 7
+    assert asked.schema_id("t", "a").result(10) == 8
+    assert (played.registered, played.looked_up) == (["s"], ["s", "t"]), "it is not tried again and again"
+    with pytest.raises(RegistryError, match="no"):
+        asked.schema_id("u", "a").result(10)
 
 
 def test_a_failure_is_told_to_whoever_waits_and_the_next_one_asks_again() -> None:

@@ -133,19 +133,22 @@ def test_every_answer_to_a_look_up_is_what_it_says(
     looked_up: tuple[int, object], kind: type[CdcdError], said: str
 ) -> None:
     with answering((500, "never asked"), NOT_THERE, looked_up) as registry, pytest.raises(kind) as raised:
-        header(store(registry.url, Clock()))
+        header(store(registry.url, Clock(), may_register=False))
     assert type(raised.value) is kind
     assert said in raised.value.message
     assert raised.value.hint
 
 
-def test_a_schema_that_is_there_is_looked_up_and_never_registered() -> None:
+def test_a_schema_that_is_there_is_taken_from_a_registry_that_lets_nobody_write() -> None:
     with Registry() as registry:
-        registry.register("public.t-value", TEXT)
+        for table in "tu":
+            registry.register(f"public.{table}-value", TEXT)
         registry.requests.clear()
         registry.takes_schemas = False
-        assert header(store(registry.url, Clock())) == b"\x00\x00\x00\x00\x01"
-        assert registry.requests == [("look up", "public.t-value")]
+        asked = store(registry.url, Clock())
+        assert header(asked) == header(asked, "u") == b"\x00\x00\x00\x00\x01"
+        wanted = [("register", "public.t-value"), ("look up", "public.t-value"), ("look up", "public.u-value")]
+        assert registry.requests == wanted, "once refused, it looks first"
 
 
 def test_a_missing_schema_is_registered_only_if_the_settings_allow_it() -> None:
@@ -156,7 +159,7 @@ def test_a_missing_schema_is_registered_only_if_the_settings_allow_it() -> None:
         assert raised.value.table == ("public", "t")
         assert raised.value.hint == "Register it, as a user that may: cdcd schema --register public.t"
         assert header(store(registry.url, Clock())) == b"\x00\x00\x00\x00\x01"
-        assert [verb for verb, _ in registry.requests] == ["look up", "look up", "register"]
+        assert [verb for verb, _ in registry.requests] == ["look up", "register"]
 
 
 def test_a_failure_that_passes_is_waited_for_and_the_registry_gets_the_time_that_it_asks_for() -> None:
