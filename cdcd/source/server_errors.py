@@ -256,7 +256,7 @@ _LOGIN: Final[tuple[tuple[str, str, str, Code], ...]] = (
     (
         r'role ".*" (does not exist|is not permitted to log in)',
         "the role cannot log in",
-        "Check the user in source.dsn",
+        "Check the user in source.dsn, or run the SQL of cdcd init: it makes the role",
         "login-refused",
     ),
     (r'database ".*" does not exist', "the database does not exist", "Check dbname in source.dsn", "database-missing"),
