@@ -331,16 +331,22 @@ def test_a_statement_that_meets_another_jobs_commit_is_run_again(monkeypatch: py
         if failures:
             raise ValueError(failures.pop(0))
 
-    target = Delta(SimpleNamespace(sql=sql), {})
-    failures = ["ValidationException: Missing required files to delete", "[DELTA_CONCURRENT_APPEND] x"]
-    target.commit("MERGE")
+    said: list[str] = []
+    target = Delta(SimpleNamespace(sql=sql), {}, said.append)
+    failures = ["ValidationException: Missing required files to delete\n\tat x", "[DELTA_CONCURRENT_APPEND] x"]
+    target.commit("lake.s.t", "MERGE")
     assert len(tried) == 3
+    again = "lake.s.t has another job's commit, so the change begins again in"
+    assert said == [
+        f"{again} 0.5 s: ValidationException: Missing required files to delete",
+        f"{again} 2 s: [DELTA_CONCURRENT_APPEND] x",
+    ]
     failures = ["no such column", "ValidationException"]
     with pytest.raises(ValueError, match="no such column"):
-        target.commit("MERGE")
+        target.commit("lake.s.t", "MERGE")
     failures = ["CommitFailedException"] * 9
     with pytest.raises(ValueError, match="CommitFailed"):
-        target.commit("MERGE")
+        target.commit("lake.s.t", "MERGE")
     assert len(failures) == 4, "it gives up some day"
 
 

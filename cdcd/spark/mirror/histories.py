@@ -177,7 +177,7 @@ class HistoryMerger(TableMerger):
                 )
                 both.createOrReplaceTempView(view)
                 try:
-                    self._target.commit(_statement(plan.target, source, truncates, filled(fills)))
+                    self._target.commit(plan.target, _statement(plan.target, source, truncates, filled(fills)))
                 finally:
                     self._target.spark.catalog.dropTempView(view)
         finally:

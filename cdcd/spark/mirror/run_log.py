@@ -186,9 +186,8 @@ class RunLog:
         published, _ = self.last()
         if published is not None:
             is_old = f"(run <= {published.run - keep} OR at < timestamp_ltz '{older_than:%Y-%m-%d %H:%M:%S}Z')"
-            self._target.commit(
-                f"DELETE FROM {self.table} WHERE mirror = '{self._mirror}' AND run < {published.run} AND {is_old}"
-            )
+            own = f"mirror = '{self._mirror}' AND run < {published.run}"
+            self._target.commit(self.table, f"DELETE FROM {self.table} WHERE {own} AND {is_old}")
 
     def _own(self) -> DataFrame:
         self._target.refresh(self.table)

@@ -119,7 +119,7 @@ class TableWriter:
             has_deleted_column=DELETED in self._target.columns(table), missing=missing,
         )  # fmt: skip
         try:
-            self._target.commit(statement)
+            self._target.commit(table, statement)
         finally:
             self._target.spark.catalog.dropTempView(source.view)
 

@@ -88,7 +88,7 @@ def make_mirror(
             f"{options.name!r} is no name for a mirror", "Use letters, digits and _", code="mirror-settings-invalid"
         )
     catalog = _quoted(catalog)
-    target = _TARGETS[format](spark, options.properties)
+    target = _TARGETS[format](spark, options.properties, options.on_step)
     entries = [TableOptions.of(each) for each in options.per_table]
     for entry in entries:
         target.check_layout(entry.layout)

@@ -107,7 +107,7 @@ class Delta(Target):
         view = f"cdcd_put_{uuid4().hex}"
         rows.createOrReplaceTempView(view)
         try:
-            found = self.commit(f"MERGE INTO {table} t USING {view} ON {unless} WHEN NOT MATCHED THEN INSERT *")
+            found = self.commit(table, f"MERGE INTO {table} t USING {view} ON {unless} WHEN NOT MATCHED THEN INSERT *")
         finally:
             self.spark.catalog.dropTempView(view)
         return bool(found.collect()[0]["num_inserted_rows"])

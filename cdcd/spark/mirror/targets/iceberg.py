@@ -101,7 +101,7 @@ class Iceberg(Target):
             self.append(table, rows, seen)
             return True
 
-        return self.again_after_conflicts(put_once)
+        return self.again_after_conflicts(table, put_once)
 
     def append(self, table: str, rows: DataFrame, seen: int | None, before_merge: Tag | None = None) -> None:
         # An append has no such check. An overwrite that replaces nothing has one, and its snapshot is an append's.
@@ -135,7 +135,7 @@ class Iceberg(Target):
     def tag(self, table: str, name: str, version: int) -> None:
         refs = self.spark.sql(f"SELECT name, snapshot_id FROM {table}.refs").collect()
         if (name, version) not in {tuple(row) for row in refs}:
-            self.commit(f"ALTER TABLE {table} CREATE OR REPLACE TAG `{name}` AS OF VERSION {version}")
+            self.commit(table, f"ALTER TABLE {table} CREATE OR REPLACE TAG `{name}` AS OF VERSION {version}")
 
     def compact(self, table: str) -> Any:
         return self._call("rewrite_data_files", table)

@@ -27,6 +27,8 @@ _INSTANT: Final = re.compile(r"\btimestamp\b(?!:)")
 
 _PAUSES_S: Final = (0.5, 2.0, 5.0, 10.0)
 """Before each further try of a statement that met another job's commit."""
+_CAUSE_MAX: Final = 200
+"""Characters of a conflict's first line that are shown."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +46,13 @@ class Target:
     using: ClassVar[str] = ""
     properties: ClassVar[Mapping[str, str]] = {}
 
-    def __init__(self, spark: SparkSession, properties: Mapping[str, str]) -> None:
-        """`properties`: more TBLPROPERTIES for the tables that it creates."""
+    def __init__(
+        self, spark: SparkSession, properties: Mapping[str, str], say: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """`properties`: more TBLPROPERTIES for the tables that it creates. `say` gets a line for each conflict."""
         self.spark = spark
         self._properties = {**self.properties, **properties}
+        self._say = say
 
     def exists(self, table: str) -> bool:
         """Whether the table exists."""
@@ -133,14 +138,14 @@ class Target:
         """
         raise NotImplementedError
 
-    def commit(self, statement: str) -> DataFrame:
+    def commit(self, table: str, statement: str) -> DataFrame:
         """Run a statement that changes a table, and again if another job has changed the table meanwhile.
 
         Returns what the statement gives.
         """
-        return self.again_after_conflicts(lambda: self.spark.sql(statement))
+        return self.again_after_conflicts(table, lambda: self.spark.sql(statement))
 
-    def again_after_conflicts(self, change: Callable[[], _T]) -> _T:
+    def again_after_conflicts(self, table: str, change: Callable[[], _T]) -> _T:
         """Do what changes a table, and again if another job has changed the table meanwhile."""
         for pause_s in _PAUSES_S:
             try:
@@ -148,6 +153,8 @@ class Target:
             except Exception as error:  # Py4J's or PySpark's: only the text tells the cause
                 if not is_conflict(error):
                     raise
+                cause = str(error).strip().partition("\n")[0][:_CAUSE_MAX]
+                self._say(f"{table} has another job's commit, so the change begins again in {pause_s:g} s: {cause}")
                 time.sleep(pause_s)
         return change()
 
