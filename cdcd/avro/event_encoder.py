@@ -275,6 +275,8 @@ class RowEncoder(RelationChanges):
         encoder = self._encoder
         out = encoder.value
         out.truncate(0)
+        if encoder.joined:  # of an event that could not be encoded
+            encoder.joined = []
         out.write(header)
         self._form.write_head(out, op, encoder.seq, lsn, self._named)
         encoder.seq += 1

@@ -211,6 +211,15 @@ def test_a_large_value_of_another_form_is_a_decode_error(size: int) -> None:
         large().insert(b"7", None, None, Binary(b"\2" + b"x" * size), None)
 
 
+def test_an_event_that_failed_leaves_none_of_its_large_values_to_the_next() -> None:
+    table = large()
+    with pytest.raises(DecodeError, match="version 2"):
+        table.insert(b"7", None, b"x" * 200_000, Binary(b"\2{}"), None)
+    table.insert(b"8", None, b"small", None, None)
+    ((_, event),) = table.events()
+    assert event["after"] == {"id": 8, "body": None, "note": "small", "details": None, "due": None}
+
+
 def test_a_delete_shows_what_its_identity_holds() -> None:
     table = keyed()
     table.delete(b"1", None, None)
