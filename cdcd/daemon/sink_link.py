@@ -88,10 +88,9 @@ class SinkLink:
         """The queue is empty: the sink has nothing to do."""
         return not self._queue.has_batch
 
-    @property
-    def queued_bytes(self) -> int:
-        """About how much memory the batches in the queue take."""
-        return self._queue.bytes
+    def has_less_than(self, size_bytes: int) -> bool:
+        """Whether the batches in the queue take less memory than about this; if not, `wake` is called once they do."""
+        return self._queue.has_less_than(size_bytes)
 
     @property
     def durable(self) -> int:

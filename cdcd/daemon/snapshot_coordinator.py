@@ -361,9 +361,11 @@ class SnapshotCoordinator:
         assert rows is not None
         rows.read(now, self._requests.may_read)
         is_large = rows.gathered_bytes >= self._limits.batch_bytes
-        if not (rows.is_finished or consistent_lsn or is_large or room.is_sink_idle):
+        is_wanted = room.is_sink_idle and not rows.may_have_more
+        if not (rows.is_finished or consistent_lsn or is_large or is_wanted):
             return NOTHING
         batch = rows.take_batch()
+        batch.more_expected = rows.has_more_soon and not rows.is_finished
         assert batch.snapshot_records is not None
         self._requests.finish(batch.snapshot_records)
         batch.snapshot_records += self._requests.requested_since(batch.snapshot_records)
@@ -398,7 +400,7 @@ class SnapshotCoordinator:
 
     @property
     def may_have_more_rows(self) -> bool:
-        """The last read gave rows: the client may hold more, which no socket announces."""
+        """The last read left rows, which no socket announces."""
         return self._rows is not None and self._rows.may_have_more
 
     @property

@@ -128,7 +128,7 @@ class SnapshotPump:
 
     @property
     def may_have_more_rows(self) -> bool:
-        """Rows came in the last turn: there may be more that no socket announces."""
+        """The last turn left rows that no socket announces."""
         return self._coordinator.may_have_more_rows
 
     @property
@@ -163,7 +163,7 @@ class SnapshotPump:
     @property
     def wants_rows(self) -> bool:
         """See Room."""
-        return not self._sink.is_blocked and (self._only or self._sink.queued_bytes < QUEUED_BYTES_MAX)
+        return not self._sink.is_blocked and (self._only or self._sink.has_less_than(QUEUED_BYTES_MAX))
 
     @property
     def is_sink_idle(self) -> bool:

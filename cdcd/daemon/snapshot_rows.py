@@ -30,6 +30,13 @@ from cdcd.transaction.relations import ResolvedRelation
 LOOK_INTERVAL_S: Final = 1.0
 """While no table may be read, it is looked again so often: there may be many tables."""
 
+GATHER_S: Final = 0.002
+"""A connection that has given all its rows is read again after so long. COPY hands 8 KB to the socket at a time: a
+reader that sleeps until there are some is woken, by the server, for every 60 rows."""
+
+GATHER_BYTES: Final = 1 << 17
+"""One that gives as much at once is read again at once: so its socket is not full while the rows gather."""
+
 _UNLIMITED: Final = TableRate(CopyRate())
 """For rows that nobody wants any more."""
 
@@ -60,6 +67,8 @@ class SnapshotRows:
         self._rows_max = limits.rows_max
         self._held: dict[SnapshotConnection, TableRate] = {}
         """The connections of which the rate of their table let the last `read` read nothing."""
+        self._gathering: set[SnapshotConnection] = set()
+        """The connections that gave all their rows to the last `read`: more gather."""
         self._batches = batches
         self._changes = encoder
         self._encoder = SnapshotEncoder(
@@ -74,7 +83,7 @@ class SnapshotRows:
         self._started_s = self._looked_s = 0.0
         self._total_bytes = 0
         self.may_have_more = False
-        """The last `read` gave rows: there may be more that no socket announces."""
+        """The last `read` left rows that no socket announces."""
         self.is_waiting = False
         """No chunk is read, and none of those that are left may be begun. For any thread."""
 
@@ -131,6 +140,7 @@ class SnapshotRows:
         """
         self.may_have_more = False
         self._held.clear()
+        self._gathering.clear()
         if self.is_waiting and now < self._looked_s + LOOK_INTERVAL_S and self._encoder.has_chunks_left:
             return
         self._looked_s = now
@@ -160,10 +170,12 @@ class SnapshotRows:
                 raise
             if rate.is_limited:
                 rate.take(len(messages), sum(map(len, messages)))
-            if messages:
+            if messages and not is_stopped:
+                self._encoder.encode(chunk, self._reading[connection], messages)
+            if connection.has_more or connection.read_bytes >= GATHER_BYTES:
                 self.may_have_more = True
-                if not is_stopped:
-                    self._encoder.encode(chunk, self._reading[connection], messages)
+            elif messages and not ended:
+                self._gathering.add(connection)
             if not ended:
                 return
             self._encoder.end_chunk(chunk)
@@ -192,14 +204,20 @@ class SnapshotRows:
         return batch
 
     def sockets(self) -> list[int]:
-        """Return the sockets that rows come from, without those of which a rate lets nothing be read."""
-        return [connection.fileno() for connection in self._reading if connection not in self._held]
+        """Return the sockets that rows come from, without those that a rate keeps back, or where rows gather."""
+        waiting = self._held.keys() | self._gathering
+        return [connection.fileno() for connection in self._reading if connection not in waiting]
 
     @property
     def wait_s(self) -> float:
         """After how many seconds more may be read, although no row has come; infinite if nothing keeps rows back."""
-        waits = [rate.wait_s() for rate in self._held.values()]
+        waits = [rate.wait_s() for rate in self._held.values()] + [GATHER_S] * bool(self._gathering)
         return min(waits, default=LOOK_INTERVAL_S if self.is_waiting else inf)
+
+    @property
+    def has_more_soon(self) -> bool:
+        """More rows are there, or gather."""
+        return self.may_have_more or bool(self._gathering)
 
     @property
     def gathered_bytes(self) -> int:

@@ -50,7 +50,7 @@ class BatchQueue:
     """
 
     def __init__(self, batches_max: int, bytes_max: int, on_room: Callable[[], None]) -> None:
-        """The sink thread calls `on_room` when there is room after `put` was refused."""
+        """The sink thread calls `on_room` when there is room after `put` was refused, or `has_less_than` was false."""
         self._batches_max = batches_max
         self._bytes_max = bytes_max
         self._on_room = on_room
@@ -63,6 +63,8 @@ class BatchQueue:
         self._out_bytes: int | None = None
         """The size of the batch that `get` has returned: it counts until `done`. None: no batch is out."""
         self._refused = False
+        self._awaited_bytes = 0
+        """`on_room` is called once the batches take less than this; 0: nobody waits for that."""
         self._closed = False
         self._changed = Condition()
 
@@ -117,6 +119,8 @@ class BatchQueue:
             self._bytes -= self._out_bytes
             self._out_bytes = None
             was_refused, self._refused = self._refused, False
+            if self._bytes < self._awaited_bytes:
+                was_refused, self._awaited_bytes = True, 0
         if was_refused:
             self._on_room()
 
@@ -140,6 +144,19 @@ class BatchQueue:
     def bytes(self) -> int:
         """About how much memory the batches take that the producer does not have."""
         return self._bytes
+
+    def has_less_than(self, size_bytes: int) -> bool:
+        """Whether the batches that the producer does not have take less memory than about this.
+
+        If not, `on_room` is called once they do.
+        """
+        if self._bytes < size_bytes:
+            return True
+        with self._changed:
+            if self._bytes < size_bytes:
+                return True
+            self._awaited_bytes = size_bytes
+            return False
 
     @property
     def is_overfull(self) -> bool:

@@ -49,6 +49,10 @@ class SnapshotConnection:
         """`connection`: from `session.connect`. Raises PostgresUnavailable if it has ended."""
         self.chunk: Chunk | None = None
         """The chunk that is being read; None between two."""
+        self.has_more = False
+        """The last `read` has left messages that no socket announces."""
+        self.read_bytes = 0
+        """The bytes that the last `read` returned."""
         self._shared_snapshot = ""
         self._locked_heap = 0
         self._is_leaving = False
@@ -67,6 +71,7 @@ class SnapshotConnection:
                 error.sqlstate or "", f"a connection for a snapshot could not be made: {_message(error)}"
             ) from error
         self._pg = self._conn.pgconn
+        self._is_tls = self._pg.ssl_in_use
         self._user = self._conn.info.user
         self._has_begun = False
         self._encoding = "UTF8"
@@ -158,12 +163,17 @@ class SnapshotConnection:
     def read(self, messages_max: int, bytes_max: int = _READ_BYTES) -> tuple[list[bytes], bool]:
         """Return the messages that have come, and whether they were the last (`chunk` is None then).
 
-        At most `messages_max`, and no further one once they have `bytes_max` bytes; never waits. Raises what `rows`
-        raises.
+        At most `messages_max`, and no further one once they have `bytes_max` bytes; never waits. What libpq has read
+        comes first: it would move the rest of its buffer at each reading of the socket, or make the buffer larger.
+        One call reads the socket once. With TLS one reading brings at most one message, so the call reads the socket
+        until it is empty. Raises what `rows` raises.
         """
         messages: list[bytes] = []
+        self.has_more = False
+        self.read_bytes = 0
         try:
-            self._pg.consume_input()
+            if not self._has_begun:
+                self._pg.consume_input()
             while not self._has_begun:
                 if self._pg.is_busy():
                     return messages, False
@@ -172,7 +182,15 @@ class SnapshotConnection:
                 else:
                     self._check(self._pg.get_result(), pq.ExecStatus.COPY_OUT)
                     self._has_begun = True
-            _, last = read_frames(self._pg.get_copy_data, messages, messages_max, min(bytes_max, _READ_BYTES))
+            get, bytes_max, has_consumed = self._pg.get_copy_data, min(bytes_max, _READ_BYTES), False
+            while True:
+                taken, last = read_frames(get, messages, messages_max - len(messages), bytes_max - self.read_bytes)
+                self.read_bytes += taken
+                if last or (has_consumed and not (self._is_tls and taken)):
+                    break
+                self._pg.consume_input()
+                has_consumed = True
+            self.has_more = last > 0
             if last < 0:
                 self._end()
                 return messages, True

@@ -88,6 +88,20 @@ def is_locked(database: Database, table: str) -> bool:
     return False
 
 
+def test_whoever_takes_few_rows_learns_that_more_are_there_and_gets_each_once(copy: Copy) -> None:
+    copy.start("a")
+    messages: list[bytes] = []
+    deadline, ended = time.monotonic() + 20, False
+    while not ended:
+        assert time.monotonic() < deadline
+        taken, ended = copy.connection.read(30)
+        assert copy.connection.read_bytes == sum(map(len, taken))
+        assert len(taken) == 30 or not copy.connection.has_more
+        messages += taken
+    assert len(messages) == len(set(messages)) == 101
+    assert not copy.connection.has_more
+
+
 def test_a_table_is_locked_from_its_first_chunk_until_the_next_table_begins(database: Database, copy: Copy) -> None:
     assert not is_locked(database, "a")
     copy.start("a")

@@ -101,6 +101,8 @@ class SimConnection:
         """The table whose lock this connection has."""
         self._enters = False
         self._messages: list[bytes] = []
+        self.has_more = False
+        self.read_bytes = 0
         self._due = 0.0
         self._closed = False
 
@@ -127,6 +129,7 @@ class SimConnection:
         self._check()
         assert self.chunk is not None
         world = self._snapshot.world
+        self.has_more, self.read_bytes = False, 0
         if world.now < self._due:
             return [], False
         self._due = world.now + world.rng.random() * world.snapshot_pace_s
@@ -137,6 +140,8 @@ class SimConnection:
         sizes = list(accumulate(map(len, self._messages[:wanted])))
         wanted = min(len(sizes), bisect_left(sizes, bytes_max) + 1)
         messages, self._messages = self._messages[:wanted], self._messages[wanted:]
+        self.read_bytes = sum(map(len, messages))
+        self.has_more = bool(self._messages) and (wanted == messages_max or self.read_bytes >= bytes_max)
         ended = not self._messages
         if ended:
             self.chunk = None

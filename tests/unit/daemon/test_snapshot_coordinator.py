@@ -29,7 +29,7 @@ from cdcd.daemon.snapshot_coordinator import (
 )
 from cdcd.daemon.snapshot_export import ChooseRepairs, ExportedSnapshot
 from cdcd.daemon.snapshot_requests import UNPUBLISHED, SnapshotRequests
-from cdcd.daemon.snapshot_rows import LOOK_INTERVAL_S, SnapshotLimits
+from cdcd.daemon.snapshot_rows import GATHER_BYTES, GATHER_S, LOOK_INTERVAL_S, SnapshotLimits
 from cdcd.errors import PostgresUnavailable
 from cdcd.progress.repair_records import RepairKeys
 from cdcd.progress.snapshot_records import DONE, RUNNING, STOPPED, WANTED, Choose, TableSnapshot, wanted_snapshot
@@ -70,6 +70,8 @@ class PlayedConnection:
     def __init__(self) -> None:
         self.chunk: Any = None
         self.arrived: list[bytes] = []
+        self.has_more = False
+        self.read_bytes = 0
         self.is_closed = False
         self.leaves: list[int] = []
 
@@ -86,6 +88,7 @@ class PlayedConnection:
 
     def read(self, rows_max: int, _: int) -> tuple[list[bytes], bool]:
         messages, self.arrived = self.arrived[:rows_max], self.arrived[rows_max:]
+        self.has_more, self.read_bytes = bool(self.arrived), sum(map(len, messages))
         ended = TRAILER in messages
         if ended:
             self.chunk = None
@@ -294,7 +297,6 @@ def test_rows_are_handed_on_while_there_is_room_and_the_last_batch_ends_the_snap
     action = it.turn(NOW + 1)
     assert action.batch is not None
     assert action.batch.rows == 2
-    assert it.coordinator.may_have_more_rows
     assert action.left == {"tables_left": 1, "bytes_left": 2 * 8192, "seconds_left": None}, "no chunk is read yet"
     it.connection.arrived = [TRAILER]
     it.turn(NOW + 1)
@@ -324,6 +326,54 @@ def test_small_batches_are_for_an_idle_sink() -> None:
     assert action.batch.rows == 1
 
 
+def test_rows_that_no_socket_announces_are_read_at_once_and_a_large_batch_is_made_of_them() -> None:
+    it = Played()
+    it.catch_up()
+    it.connection.arrived = [HEADER + row(1), *map(row, range(2, 151))]
+    assert it.turn() == NOTHING, "the rest fits into the batch"
+    assert it.coordinator.may_have_more_rows
+    assert it.coordinator.sockets() == [42]
+    action = it.turn()
+    assert action.batch is not None
+    assert (action.batch.rows, action.batch.more_expected) == (150, True)
+
+
+def test_more_rows_gather_before_a_connection_that_gave_all_is_read_again() -> None:
+    it = Played()
+    it.catch_up()
+    assert it.coordinator.wait_s == inf
+    it.connection.arrived = [HEADER + row(1)]
+    action = it.turn()
+    assert action.batch is not None
+    assert action.batch.more_expected
+    assert not it.coordinator.may_have_more_rows
+    assert it.coordinator.sockets() == [], "each row would end the wait"
+    assert it.coordinator.wait_s == GATHER_S
+    assert it.turn() == Action(left=it.turn().left)
+    assert it.coordinator.sockets() == [42], "nothing has come: whatever comes ends the wait"
+    assert it.coordinator.wait_s == inf
+    it.connection.arrived = [row(2), TRAILER]
+    action = it.turn()
+    assert action.batch is not None
+    assert not action.batch.more_expected, "Kafka's transaction ends with the snapshot"
+
+
+def test_a_connection_that_gives_much_at_once_is_read_again_at_once() -> None:
+    it = Played()
+    it.catch_up()
+    it.connection.arrived = [HEADER + row(1), TRAILER]
+    it.connection.read = lambda *_: _much(it.connection)  # type: ignore[method-assign]
+    it.turn()
+    assert it.coordinator.may_have_more_rows
+    assert it.coordinator.wait_s == inf
+
+
+def _much(connection: PlayedConnection) -> tuple[list[bytes], bool]:
+    """A row for many."""
+    connection.read_bytes = GATHER_BYTES
+    return connection.arrived[:1], False
+
+
 def test_a_table_that_is_asked_for_while_it_is_read_gets_another_snapshot() -> None:
     it = Played()
     it.catch_up()
@@ -349,10 +399,12 @@ def test_a_limit_keeps_rows_back_and_the_loop_neither_spins_nor_forgets_them(rat
     assert it.coordinator.sockets() == [], "they would end every wait"
     assert not it.coordinator.may_have_more_rows
     assert it.coordinator.wait_s == 0.5
+    assert it.turn(NOW + 1) == NOTHING
+    assert it.coordinator.may_have_more_rows
     action = it.turn(NOW + 1)
     assert action.batch is not None
-    assert action.batch.rows == 2
-    assert it.turn(NOW + 1).batch is None
+    assert action.batch.rows == 2, "they do not wait for the rest"
+    assert not it.coordinator.may_have_more_rows
     assert it.coordinator.wait_s == 0.5
     action = it.turn(NOW + 2)
     assert action.finished == Finished(LSN, 1, 3)

@@ -75,6 +75,23 @@ def test_a_batch_takes_memory_until_the_producer_has_it() -> None:
     assert made.put(batch())
 
 
+def test_whoever_waits_until_less_is_inside_is_told_once() -> None:
+    made, calls = queue()
+    size = occupied_bytes(batch())
+    assert made.has_less_than(size)
+    for _ in range(4):
+        assert made.put(batch())
+    assert not made.has_less_than(2 * size)
+    take(made)
+    take(made)
+    assert calls == []
+    take(made)
+    assert calls == ["room"]
+    assert made.has_less_than(2 * size)
+    take(made)
+    assert calls == ["room"]
+
+
 def test_whoever_waits_for_a_large_batch_to_go_is_told() -> None:
     made, calls = queue(bytes_max=1_000)
     assert made.put(batch(size=1_000_000))
