@@ -8,7 +8,8 @@ between leaves its plan. The next process carries out exactly that plan, and ski
 If two processes run one mirror, both write the same run number, and one of them gets an error.
 
 A row is only added, in one commit: that takes a part of a MERGE's time. So a run that was planned has two rows. As long
-as the table has the version at which a process has read it, the process need not read it again.
+as the table has the version at which a process has read it, the process need not read it again. Nor if the next version
+is the commit that has added the process's own row.
 """
 
 from __future__ import annotations
@@ -130,7 +131,8 @@ class RunLog:
         """The last published run, and the run planned after it; None where there is none."""
         version = self._target.version(self.table)
         if self._read is None or self._read[0] != version:
-            self._read = version, self._read_last()
+            self._know(version, *self._read_last())
+        assert self._read is not None
         return self._read[1]
 
     def _read_last(self) -> tuple[Run | None, Run | None]:
@@ -141,8 +143,11 @@ class RunLog:
         runs = [parse_run(row) for row in rows]
         planned = runs[0] if runs and runs[0].state == PLANNED else None
         published = next((run for run in runs if run.state == PUBLISHED), None)
-        self._known = 0 if published is None else published.run
         return published, planned
+
+    def _know(self, version: int | None, published: Run | None, planned: Run | None) -> None:
+        self._read = version, (published, planned)
+        self._known = 0 if published is None else published.run
 
     def _newest(self, condition: str) -> list[Row]:
         """The newest rows: of a run's two rows, the published one first."""
@@ -166,6 +171,7 @@ class RunLog:
         rows = self._spark.range(0, 1, 1, 1).select(row.alias("row")).select("row.*")
         taken = "true" if run.state == PLANNED else f"(t.state = '{PUBLISHED}' OR t.token <> '{run.token}')"
         later = f"t.mirror = '{self._mirror}' AND t.run >= {run.run}"
+        before, self._read = self._read, None
         try:
             is_added = self._target.put(self.table, rows, f"{later} AND (t.run > {run.run} OR {taken})")
         except Exception as error:
@@ -177,6 +183,10 @@ class RunLog:
             own = self._own().where(f"run = {run.run} AND state = '{run.state}' AND token = '{run.token}'")
             if [row["at"].astimezone(UTC) for row in own.select("at").collect()] != [at]:
                 raise self._fenced(run.run)
+        elif before is not None:
+            version = self._target.follower(self.table, before[0])
+            if version is not None:  # the commits since then are one, and this is one: nobody else has added a row
+                self._know(version, *((run, None) if run.state == PUBLISHED else (before[1][0], run)))
 
     def prune(self, keep: int, older_than: datetime) -> None:
         """Remove all but the last `keep` runs, and runs of before this time. Readers can then no longer ask for those.

@@ -289,6 +289,7 @@ class Cuts:
 
     def _records(self, since: int) -> DataFrame:
         records = self._kafka.whole(self._topic, since).where("key IS NOT NULL AND value IS NOT NULL")
+        records = records.coalesce(1)  # the topic has one partition: Spark, which does not know that, would shuffle it
         return records.select(f.col("key").cast("string"), f.col("value").cast("string"), "offset")
 
 

@@ -95,6 +95,10 @@ class Delta(Target):
         now = log.update(*(getattr(log, f"update$default${number}")() for number in (1, 2, 3)))
         return int(now.version())
 
+    def follower(self, table: str, version: int | None) -> int | None:
+        now = self.version(table)
+        return now if version is not None and now == version + 1 else None
+
     def readable(self, table: str, version: int) -> int:
         later = {row["version"]: str(row["operation"]) for row in self._history(table) if row["version"] > version}
         is_whole = len(later) == max(later, default=version) - version

@@ -61,12 +61,20 @@ class Iceberg(Target):
             self.spark.sql(f"REFRESH TABLE {table}")
 
     def version(self, table: str) -> int | None:
-        # The metadata table `refs` would run a Spark job.
+        snapshot = self._current(table)
+        return None if snapshot is None else int(snapshot.snapshotId())
+
+    def follower(self, table: str, version: int | None) -> int | None:
+        snapshot = self._current(table)
+        parent = None if snapshot is None else snapshot.parentId()
+        return int(snapshot.snapshotId()) if snapshot is not None and parent == version else None
+
+    def _current(self, table: str) -> Any:
+        """The Java object of the newest snapshot, or None. (The metadata table `refs` would run a Spark job.)"""
         spark: Any = self.spark
         java = spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, table)  # noqa: SLF001
         java.refresh()
-        snapshot = java.currentSnapshot()
-        return None if snapshot is None else int(snapshot.snapshotId())
+        return java.currentSnapshot()
 
     def readable(self, table: str, version: int) -> int:
         found = self._snapshots(table)

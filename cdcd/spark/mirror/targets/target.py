@@ -125,6 +125,10 @@ class Target:
         """The table's newest version; None if it never held a row."""
         raise NotImplementedError
 
+    def follower(self, table: str, version: int | None) -> int | None:
+        """The table's newest version, if one commit has made it of this version; else None."""
+        raise NotImplementedError
+
     def at(self, table: str, version: int | None) -> DataFrame:
         """The table as it was at a version, also after maintenance that has removed the version and kept its rows."""
         if version is None:
