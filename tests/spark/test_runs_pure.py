@@ -748,3 +748,33 @@ def test_a_table_of_runs_that_was_put_back_is_read_from_its_beginning(monkeypatc
     assert last() == [3, 5]
     del rows[5]
     assert last() == [3, None]
+
+
+def test_an_append_to_iceberg_is_done_again_after_a_commit_that_failed_and_not_after_other_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("cdcd.spark.mirror.targets.target.time.sleep", lambda _: None)
+    monkeypatch.setattr("cdcd.spark.mirror.targets.iceberg.f", SimpleNamespace(lit=lambda value: value))
+    fails = ["CommitFailedException: base metadata location is not the current one"] * 2
+    made: list[dict[str, str]] = []
+
+    class Written:
+        def writeTo(self, _: str) -> Written:  # noqa: N802  # as PySpark calls it
+            return self
+
+        def options(self, **options: str) -> Written:
+            self.given = options
+            return self
+
+        def overwrite(self, _: bool) -> None:
+            if fails:
+                raise RuntimeError(fails.pop())
+            made.append(self.given)
+
+    target, rows = Iceberg(SimpleNamespace(), {}), Written()
+    target.append("lake.t", rows, 7)
+    assert made == [{"isolation-level": "serializable", "validate-from-snapshot-id": "7"}]
+    fails = ["ValidationException: Found conflicting files that can contain rows matching false"] * 2
+    with pytest.raises(RuntimeError, match="conflicting files"):
+        target.append("lake.t", rows, 7)
+    assert (len(fails), len(made)) == (1, 1)

@@ -34,6 +34,8 @@ class Iceberg(Target):
         "write.merge.mode": "merge-on-read",
         "write.update.mode": "merge-on-read",
         "write.delete.mode": "merge-on-read",
+        # Each commit leaves a metadata.json, which names all snapshots: without this all of them stay for ever.
+        "write.metadata.delete-after-commit.enabled": "true",
     }
 
     def check_layout(self, layout: Layout) -> None:
@@ -118,7 +120,12 @@ class Iceberg(Target):
             options["validate-from-snapshot-id"] = str(seen)
         if before_merge is not None:
             options[f"snapshot-property.cdcd.run.{before_merge.mirror}"] = _half(before_merge)
-        rows.writeTo(table).options(**options).overwrite(f.lit(False))
+
+        def append_once() -> None:
+            rows.writeTo(table).options(**options).overwrite(f.lit(False))
+
+        # The commit has surely failed then. A ValidationException says that rows came since the caller looked.
+        self.again_after_conflicts(table, append_once, "CommitFailed")
 
     def tagged(self, table: str, tag: Tag) -> bool:
         return self._wrote(table, tag.mirror, tag.token)

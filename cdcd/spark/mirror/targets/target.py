@@ -149,13 +149,16 @@ class Target:
         """
         return self.again_after_conflicts(table, lambda: self.spark.sql(statement))
 
-    def again_after_conflicts(self, table: str, change: Callable[[], _T]) -> _T:
-        """Do what changes a table, and again if another job has changed the table meanwhile."""
+    def again_after_conflicts(self, table: str, change: Callable[[], _T], *words: str) -> _T:
+        """Do what changes a table, and again if another job has changed the table meanwhile.
+
+        `words`: those of the errors after which it is done again; else those of all conflicts.
+        """
         for pause_s in _PAUSES_S:
             try:
                 return change()
             except Exception as error:  # Py4J's or PySpark's: only the text tells the cause
-                if not is_conflict(error):
+                if not (any(word in str(error) for word in words) if words else is_conflict(error)):
                     raise
                 cause = str(error).strip().partition("\n")[0][:_CAUSE_MAX]
                 self._say(f"{table} has another job's commit, so the change begins again in {pause_s:g} s: {cause}")
