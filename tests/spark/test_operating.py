@@ -133,9 +133,11 @@ def test_a_run_with_nothing_new_runs_no_spark_job_and_finds_what_comes_later(
         stream.sql(f"INSERT INTO t VALUES ({number})")
         daemon.wait_until_confirmed()
         daemon.stop()  # an idle daemon still says how far the server is
+        before = jobs(cdc.spark)
         while mirror.run_once() is not None:
-            pass
-        before, lsn = jobs(cdc.spark), mirror.published_lsn()
+            before = jobs(cdc.spark)
+        assert jobs(cdc.spark) == before, "also right after a run of its own"
+        lsn = mirror.published_lsn()
         assert mirror.run_once() is None
         assert mirror.lag().events == 0
         assert mirror.published_lsn() == lsn
