@@ -132,12 +132,13 @@ class KafkaTransaction:
         """Note a batch that was published."""
         if batch.snapshot_records is None:
             self.is_inside = batch.ends_inside_transaction
-        self.more_expected = batch.more_expected
         self.rows += batch.rows
         self.bytes += batch.bytes
         self.transactions += batch.transactions
         if batch.end_lsn:
             self.end_lsn = batch.end_lsn
+        # What was committed does not wait for a snapshot, of which there is always more.
+        self.more_expected = batch.more_expected and not (batch.snapshot_records is not None and self.end_lsn > 0)
         if batch.commit_lsn:
             self.commit_lsn = batch.commit_lsn
             self.commit_ts = batch.commit_ts

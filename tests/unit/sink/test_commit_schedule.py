@@ -284,3 +284,15 @@ def test_rows_of_a_snapshot_that_come_while_a_flow_is_waited_for_wait_for_a_repl
 def test_on_the_way_to_the_end(head: QueueHead, is_open: bool, is_inside: bool, has_replay: bool, action: Step) -> None:
     transaction = opened(is_inside=is_inside) if is_open else None
     assert schedule().finish(head, transaction, has_replay) is action
+
+
+def test_committed_rows_do_not_wait_for_a_snapshot_whose_rows_come_after_them() -> None:
+    rows, committed = Batch(), Batch()
+    rows.snapshot_records, rows.more_expected = [], True
+    committed.end_lsn, committed.transactions = 7, 1
+    transaction = KafkaTransaction(0.0)
+    transaction.add(rows)
+    assert transaction.more_expected
+    transaction.add(committed)
+    transaction.add(rows)
+    assert not transaction.more_expected
