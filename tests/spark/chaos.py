@@ -284,7 +284,7 @@ def main() -> int:
 
 def _session(folder: Path, postgres: servers.PostgreSQL) -> dict[str, str]:
     """Settings of Spark for small data, with a catalog that outlives the process and serves several."""
-    settings, java = fix_spark.for_small_data(folder / "lake"), "spark.driver.extraJavaOptions"
+    settings = fix_spark.for_small_data(folder / "lake")
     [driver] = [jar for jar in settings["spark.jars"].split(",") if "/postgresql-" in jar]
     hive = {
         "javax.jdo.option.ConnectionURL": f"jdbc:postgresql://127.0.0.1:{postgres.port}/metastore",
@@ -302,7 +302,6 @@ def _session(folder: Path, postgres: servers.PostgreSQL) -> dict[str, str]:
             "spark.master": "local[2]",
             "spark.driver.memory": "1g",
             "spark.driver.extraClassPath": driver,
-            java: f"{settings[java]} -XX:-BytecodeVerificationRemote",  # a third of a start is the loading of classes
             "spark.sql.catalogImplementation": "hive",
             "spark.sql.shuffle.partitions": "1",
             "spark.databricks.delta.snapshotPartitions": "1",
@@ -341,7 +340,8 @@ def _break(
     with Transfers(stream.dsn, pause_s=0.1) as transfers, file.open("wb") as output:
         # The first run makes the catalog, which takes long.
         command = [*daemons.command(), "spark", "mirror", "--once", "--config", str(config)]
-        subprocess.run(command, stdout=output, stderr=output, env=daemons.environment(), check=True)
+        done = subprocess.run(command, stdout=output, stderr=output, env=daemons.environment(), check=False)
+        assert done.returncode == 0, log.text()[-3000:]
         with _upkeep(form, tables, upkeep, keep_s), Polls(form, tables, log) as polls:
             job = Job(config, output)
             kills = _kill_until(time.monotonic() + seconds, chance, running, job, log)

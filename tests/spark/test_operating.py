@@ -69,8 +69,13 @@ def test_tables_join_and_small_files_go_while_published_versions_stay(
         mirror.run_once()
         lsns.append(mirror.published_lsn())
     mirror.compact(keep_runs=2)
-    newest = {table.target: table.version for table in mirror.published().tables}
-    assert newest == {target: mirror._target.version(target) for target in newest}, "VACUUM takes what is published"
+    for table in mirror.published().tables:
+        if form == "iceberg":
+            assert table.version == mirror._target.version(table.target)
+        else:  # VACUUM makes versions, too
+            history = cdc.spark.sql(f"DESCRIBE HISTORY {table.target}").collect()
+            later = {row["operation"] for row in history if row["version"] > table.version}
+            assert later <= {"VACUUM START", "VACUUM END"}, "VACUUM takes what is published"
     assert mirror.as_of()["public.t0"].count() == 3
     earlier = mirror.as_of(lsns[1])
     assert list(earlier) == ["public.t0"]
