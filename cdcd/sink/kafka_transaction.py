@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from cdcd.errors import TopicLost
 from cdcd.progress.records import ParkedTable, SlotRecord, SnapshotState, TableRecordForm, TopicState
@@ -42,6 +42,10 @@ class CommitResult:
     """The tables that are parked from here on."""
     opened_at: float
     """When the Kafka transaction was opened: seconds, on the clock of the publisher's caller."""
+
+
+SNAPSHOT_BYTES: Final = 1 << 20
+"""A transaction with so much of a snapshot expects no more: rows that are committed now wait until Kafka has it all."""
 
 
 class KafkaTopic:
@@ -137,8 +141,9 @@ class KafkaTransaction:
         self.transactions += batch.transactions
         if batch.end_lsn:
             self.end_lsn = batch.end_lsn
-        # What was committed does not wait for a snapshot, of which there is always more.
-        self.more_expected = batch.more_expected and not (batch.snapshot_records is not None and self.end_lsn > 0)
+        self.more_expected = batch.more_expected
+        if batch.snapshot_records is not None and (self.end_lsn > 0 or self.bytes >= SNAPSHOT_BYTES):
+            self.more_expected = False  # what was committed does not wait for a snapshot, of which there is always more
         if batch.commit_lsn:
             self.commit_lsn = batch.commit_lsn
             self.commit_ts = batch.commit_ts

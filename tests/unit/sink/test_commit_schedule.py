@@ -11,7 +11,7 @@ from cdcd.errors import RequestRejected
 from cdcd.sink.batch_queue import QueueHead
 from cdcd.sink.batches import Batch
 from cdcd.sink.commit_schedule import FLOW_ENDS_AFTER_S, HOUSEKEEPING_S, Action, CommitSchedule, Step, Wait
-from cdcd.sink.kafka_transaction import KafkaTransaction
+from cdcd.sink.kafka_transaction import SNAPSHOT_BYTES, KafkaTransaction
 
 NOW = 1000.0
 PUBLISH, COMMIT, PREPARE, REPLAY, STOP = Step.PUBLISH, Step.COMMIT, Step.PREPARE, Step.REPLAY, Step.STOP
@@ -296,3 +296,7 @@ def test_committed_rows_do_not_wait_for_a_snapshot_whose_rows_come_after_them() 
     transaction.add(committed)
     transaction.add(rows)
     assert not transaction.more_expected
+    rows.bytes = SNAPSHOT_BYTES
+    alone = KafkaTransaction(0.0)
+    alone.add(rows)
+    assert not alone.more_expected, "rows of the stream may come, and wait until Kafka has these"
