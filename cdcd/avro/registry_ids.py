@@ -5,8 +5,9 @@ After: `registry_store` waits for an id.
 
 It lives as long as the process, so a stream that starts again asks for nothing that it knows. The ids that earlier
 processes were given lie in Kafka (`progress.schema_ids`), so a process asks for nothing that they knew, either. The
-first of these that it needs is looked up all the same: if the registry says another id, or none, it is not the registry
-of then. No id in Kafka counts any more, and a new generation of them begins.
+first of these that it needs is looked up all the same, and so is the subject that has the newest one. If the registry
+says another id, or none, it is not the registry of then, or it was restored to an earlier state. No id in Kafka counts
+any more, and a new generation of them begins.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class RegistryIds:
         self.generation = 0
         """As in `progress.schema_ids`."""
         self._is_same_registry = False
-        """The registry has given one of the ids that Kafka has."""
+        """The registry has given one of the ids that Kafka has, and has the newest of them."""
         self._lets_register = True
         """The registry has not refused this user the right to register."""
 
@@ -127,6 +128,7 @@ class RegistryIds:
         try:
             recorded = self._recorded.get(schema)
             found = self._ask(subject, text, looks_first=recorded is not None)
+            is_same = recorded is not None and found == recorded and self._has_newest_recorded()
         except BaseException as error:  # noqa: BLE001 - handed to the thread that waits
             with self._lock:
                 del self._under_way[schema]
@@ -134,14 +136,28 @@ class RegistryIds:
             return
         with self._lock:
             if recorded is not None and schema in self._recorded:
-                self._is_same_registry = found == recorded
-                if not self._is_same_registry:
+                self._is_same_registry = is_same
+                if not is_same:
                     self.generation += 1
                     self._recorded, self._unrecorded = {}, dict(self._known)
             if found is not None:
                 self._keep(schema, found)
             del self._under_way[schema]
         future.set_result(found)
+
+    def _has_newest_recorded(self) -> bool:
+        """Whether the newest id in Kafka is the newest one of its subject, too: a registry of earlier lacks it."""
+        with self._lock:
+            newest = max(((each, subject) for (subject, _), each in self._recorded.items()), default=None)
+        if newest is None:
+            return False
+        try:
+            found = self.requests.newest(newest[1])
+        except RegistryError as error:
+            if error.meaning is Meaning.PASSING:
+                raise
+            return False  # this user may not read it, for example
+        return found is not None and found[0] == newest[0]
 
     def _ask(self, subject: str, text: str, *, looks_first: bool) -> int | None:
         """Ask for an id: by one request, as a rule. A registration of what the registry has changes nothing."""

@@ -26,6 +26,7 @@ class Played:
         self.known: dict[str, int] = {}
         self.failure: Exception | None = None
         self.refusal: Exception | None = None
+        self.forbids_reading = False
 
     def look_up(self, subject: str, text: str) -> int | None:
         self._answer(self.looked_up, subject)
@@ -37,6 +38,12 @@ class Played:
             raise self.refusal
         with self.lock:
             return self.known.setdefault(subject, len(self.known) + 1)
+
+    def newest(self, subject: str) -> tuple[int, str] | None:
+        if self.forbids_reading:
+            raise RegistryError(Meaning.FORBIDDEN, "no")
+        known = self.known.get(subject)
+        return None if known is None else (known, "a")
 
     def _answer(self, asked: list[str], subject: str) -> None:
         with self.lock:
@@ -128,6 +135,22 @@ def test_no_id_in_kafka_counts_once_another_registry_answers() -> None:
     assert asked.unrecorded() == {("s1", digest("a")): 1, ("s0", digest("a")): 2}
     assert asked.schema_id("s2", "a").result(10) == 3
     assert played.looked_up == ["s1"]
+
+
+@pytest.mark.parametrize("forbids_reading", [False, True])
+def test_a_registry_that_was_restored_to_an_earlier_state_is_another_one(forbids_reading: bool) -> None:
+    played = Played()
+    played.forbids_reading = forbids_reading
+    played.known = {"s0": 1, "s1": 2}
+    asked = ids(played)
+    asked.take_over({(f"s{number}", digest("a")): number + 1 for number in range(3)}, 0)
+    assert asked.schema_id("s0", "a").result(10) == 1
+    assert asked.generation == 1
+    assert asked.known("s2", "a") is None, "the registry has given it to nobody, or will give it to another schema"
+    assert asked.schema_id("s1", "a").result(10) == 2
+    assert asked.schema_id("s2", "a").result(10) == 3
+    assert (played.looked_up, played.registered) == (["s0"], ["s1", "s2"])
+    assert set(asked.unrecorded()) == {(f"s{number}", digest("a")) for number in range(3)}
 
 
 def test_each_new_id_is_recorded_once_and_again_if_kafka_has_not_got_it() -> None:
