@@ -59,7 +59,8 @@ def test_tables_join_and_small_files_go_while_published_versions_stay(
     stream.sql("CREATE TABLE t0 (id int PRIMARY KEY)", "CREATE TABLE other (id int PRIMARY KEY)")
     daemon = stream.daemon(sink={"transaction_linger_ms": 20}).start()
     daemon.wait_for_log("going on")
-    mirror = cdc.mirror(["public.t*"], lake(form), form)
+    catalog = lake(form)
+    mirror = cdc.mirror(["public.t*"], catalog, form)
     lsns = []
     for number in range(3):
         stream.sql(f"INSERT INTO t0 VALUES ({number})", f"INSERT INTO other VALUES ({number})")
@@ -82,6 +83,11 @@ def test_tables_join_and_small_files_go_while_published_versions_stay(
     assert earlier["public.t0"].count() == 2
     with pytest.raises(RequestRejected, match="has published nothing by then"):
         mirror.as_of(lsns[0])
+    if form == "iceberg":
+        cdc.spark.sql(f"ALTER TABLE {catalog}.cdcd_runs SET TBLPROPERTIES ('history.expire.max-snapshot-age-ms' = '1')")
+        mirror.compact(keep_runs=3)
+        assert cdc.spark.table(f"{catalog}.cdcd_runs.snapshots").count() == 1
+        assert mirror.as_of(lsns[1])["public.t0"].count() == 2
     stream.sql("DELETE FROM t0 WHERE id < 2", "INSERT INTO t1 VALUES (8)")
     daemon.wait_until_confirmed()
     mirror.run_once()

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
@@ -341,6 +341,9 @@ def test_a_statement_that_meets_another_jobs_commit_is_run_again(monkeypatch: py
         f"{again} 0.5 s: ValidationException: Missing required files to delete",
         f"{again} 2 s: [DELTA_CONCURRENT_APPEND] x",
     ]
+    failures = ["[DELTA_METADATA_CHANGED] MetadataChangedException: changed by a concurrent update"]
+    target.commit("lake.s.t", "MERGE")
+    assert len(tried) == 5
     failures = ["no such column", "ValidationException"]
     with pytest.raises(ValueError, match="no such column"):
         target.commit("lake.s.t", "MERGE")
@@ -402,6 +405,24 @@ def test_vacuum_has_no_more_tasks_than_the_cores_are_good_for(said: str, tasks: 
     Delta(session, {}).remove_old_files("t", datetime.now(UTC))
     assert listed == [("VACUUM t RETAIN 168 HOURS", tasks)]
     assert options == {PARALLELISM: said}
+
+
+DAY = timedelta(days=1)
+
+
+@pytest.mark.parametrize(("made", "expire"), [([9 * DAY], 9 * DAY), ([2 * DAY], 7 * DAY), ([], 7 * DAY)])
+def test_a_snapshot_that_a_young_run_names_does_not_expire_however_old_it_is(made: Any, expire: timedelta) -> None:
+    now = datetime(2026, 11, 27, tzinfo=UTC)
+    said: list[str] = []
+
+    def sql(statement: str) -> Rows:
+        said.append(statement)
+        return Rows({"committed_at": now - each} for each in made)
+
+    Iceberg(SimpleNamespace(sql=sql), {}).remove_old_files("ice.s.t", now - 7 * DAY, 5)
+    assert "ice.s.t.snapshots WHERE snapshot_id = 5" in said[0]
+    since = f"older_than => timestamp_ltz '{now - expire:%Y-%m-%d %H:%M:%S}Z'"
+    assert said[1] == f"CALL ice.system.expire_snapshots(table => 's.t', {since})"
 
 
 @pytest.mark.parametrize(

@@ -150,11 +150,13 @@ class Mirror:
         self._log.prune(keep_runs, older_than)
         if published is not None and planned is None and tuple(compacted) != published.tables:
             self._publish(replace(published, run=published.run + 1, tables=tuple(compacted), token=uuid4().hex))
-        self._target.compact(self._log.table)
-        for name in (self._log.table, *(each.target for each in compacted if each.version is not None)):
+        self._step(f"compact {self._log.table}")
+        self._log.remove_old_files()
+        oldest = self._log.oldest_versions()
+        for name in (each.target for each in compacted if each.version is not None):
             if self._target.exists(name):
                 self._step(f"compact {name}: remove files from before {older_than:%Y-%m-%d %H:%M}")
-                self._target.remove_old_files(name, older_than)
+                self._target.remove_old_files(name, older_than, oldest.get(name))
 
     # Reading
 

@@ -26,6 +26,7 @@ from pyspark.sql import functions as f
 
 from cdcd.errors import Fenced
 from cdcd.source.table_selection import qualified_name
+from cdcd.spark.mirror.per_table import Layout
 from cdcd.spark.mirror.targets.target import Target, is_conflict
 
 RUNS_TABLE: Final = "cdcd_runs"
@@ -110,6 +111,7 @@ class RunLog:
         self._spark = target.spark
         self._catalog = catalog
         self.table = f"{catalog}.{RUNS_TABLE}"
+        self._layout = Layout(properties=target.log_properties)
         self._mirror = mirror
         self._known = 0
         """The newest published run that this process has seen."""
@@ -120,7 +122,7 @@ class RunLog:
         """Make the schema and the table, unless they exist."""
         self._spark.sql(f"CREATE SCHEMA IF NOT EXISTS {self._catalog}")
         if not self._target.exists(self.table):
-            self._target.create(self.table, _COLUMNS)
+            self._target.create(self.table, _COLUMNS, self._layout)
             return
         known = self._spark.table(self.table).schema["tables"].dataType.elementType.fieldNames()
         for name, kind in _YOUNGER_FIELDS.items():
@@ -198,6 +200,18 @@ class RunLog:
             is_old = f"(run <= {published.run - keep} OR at < timestamp_ltz '{older_than:%Y-%m-%d %H:%M:%S}Z')"
             own = f"mirror = '{self._mirror}' AND run < {published.run}"
             self._target.commit(self.table, f"DELETE FROM {self.table} WHERE {own} AND {is_old}")
+
+    def remove_old_files(self) -> None:
+        """Remove the table's own older versions, of which it has two or three a run."""
+        self._target.adopt(self.table, self._layout)  # an older cdcd may have made it
+        self._target.compact(self.table)
+        self._target.remove_old_files(self.table, None)
+
+    def oldest_versions(self) -> dict[str, int]:
+        """By target, the oldest version that a published run names."""
+        tables = self._own().where(f"state = '{PUBLISHED}'").selectExpr("run", "inline(tables)")
+        oldest = tables.where("version IS NOT NULL").groupBy("target").agg(f.min_by("version", "run").alias("version"))
+        return {row["target"]: row["version"] for row in oldest.collect()}
 
     def _own(self) -> DataFrame:
         self._target.refresh(self.table)

@@ -48,6 +48,11 @@ class Delta(Target):
         "delta.setTransactionRetentionDuration": "interval 1 day",  # each run leaves one, which no later run needs
     }
 
+    log_properties: ClassVar[Mapping[str, str]] = {
+        "delta.deletedFileRetentionDuration": "interval 1 day",
+        "delta.logRetentionDuration": "interval 2 days",
+    }
+
     def check_layout(self, layout: Layout) -> None:
         if layout.order_by:
             raise SettingsError("Delta has no order_by", "Use cluster_by", code="mirror-settings-invalid")
@@ -156,13 +161,17 @@ class Delta(Target):
     def compact(self, table: str) -> Any:
         return self.spark.sql(f"OPTIMIZE {table}").collect()
 
-    def remove_old_files(self, table: str, older_than: datetime) -> Any:
-        hours = max(_RETENTION_H_MIN, math.ceil((datetime.now(UTC) - older_than).total_seconds() / 3600))
+    def remove_old_files(self, table: str, older_than: datetime | None, oldest: int | None = None) -> Any:
+        # VACUUM goes by the time at which a file has left the table: `oldest` is as young as the run that has it.
+        retained = ""
+        if older_than is not None:
+            hours = max(_RETENTION_H_MIN, math.ceil((datetime.now(UTC) - older_than).total_seconds() / 3600))
+            retained = f" RETAIN {hours} HOURS"
         conf, cores = self.spark.conf, int(self.spark.sparkContext.defaultParallelism)
         before = str(conf.get(_LISTING_TASKS))
         conf.set(_LISTING_TASKS, str(min(int(before), _LISTING_TASKS_PER_CORE * cores)))
         try:
-            return self.spark.sql(f"VACUUM {table} RETAIN {hours} HOURS").collect()
+            return self.spark.sql(f"VACUUM {table}{retained}").collect()
         finally:
             conf.set(_LISTING_TASKS, before)
 

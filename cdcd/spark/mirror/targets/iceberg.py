@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 from pyspark.errors import IllegalArgumentException
@@ -37,6 +37,8 @@ class Iceberg(Target):
         # Each commit leaves a metadata.json, which names all snapshots: without this all of them stay for ever.
         "write.metadata.delete-after-commit.enabled": "true",
     }
+
+    log_properties: ClassVar[Mapping[str, str]] = {"history.expire.max-snapshot-age-ms": str(24 * 3600 * 1000)}
 
     def check_layout(self, layout: Layout) -> None:
         if layout.cluster_by:
@@ -155,8 +157,14 @@ class Iceberg(Target):
     def compact(self, table: str) -> Any:
         return self._call("rewrite_data_files", table)
 
-    def remove_old_files(self, table: str, older_than: datetime) -> Any:
-        return self._call("expire_snapshots", table, f", older_than => timestamp_ltz '{older_than:%Y-%m-%d %H:%M:%S}Z'")
+    def remove_old_files(self, table: str, older_than: datetime | None, oldest: int | None = None) -> Any:
+        if older_than is None:
+            return self._call("expire_snapshots", table)
+        # A snapshot expires by its own age. But a young run may have an old one, if the table has not changed for long.
+        snapshots = f"SELECT committed_at FROM {table}.snapshots WHERE snapshot_id = {oldest}"
+        made = [] if oldest is None else [row["committed_at"] for row in self.spark.sql(snapshots).collect()]
+        since = min([older_than, *(each.astimezone(UTC) for each in made)])
+        return self._call("expire_snapshots", table, f", older_than => timestamp_ltz '{since:%Y-%m-%d %H:%M:%S}Z'")
 
     def _snapshots(self, table: str) -> list[Row]:
         return list(self.spark.sql(f"SELECT snapshot_id, parent_id, operation FROM {table}.snapshots").collect())

@@ -27,6 +27,10 @@ _INSTANT: Final = re.compile(r"\btimestamp\b(?!:)")
 
 _PAUSES_S: Final = (0.5, 2.0, 5.0, 10.0)
 """Before each further try of a statement that met another job's commit."""
+_CONFLICTS: Final = (
+    "Concurrent", "CONCURRENT", "MetadataChangedException", "ProtocolChangedException",  # Delta's
+    "ValidationException", "CommitFailed",  # Iceberg's
+)  # fmt: skip
 _CAUSE_MAX: Final = 200
 """Characters of a conflict's first line that are shown."""
 
@@ -45,6 +49,8 @@ class Target:
 
     using: ClassVar[str] = ""
     properties: ClassVar[Mapping[str, str]] = {}
+    log_properties: ClassVar[Mapping[str, str]] = {}
+    """More for the table of runs, of which nobody reads an older version."""
 
     def __init__(
         self, spark: SparkSession, properties: Mapping[str, str], say: Callable[[str], None] = lambda _: None
@@ -239,8 +245,11 @@ class Target:
         """Rewrite small files into large ones. The rows do not change."""
         raise NotImplementedError
 
-    def remove_old_files(self, table: str, older_than: datetime) -> Any:
-        """Remove the files of versions that were no longer the newest one at this time."""
+    def remove_old_files(self, table: str, older_than: datetime | None, oldest: int | None = None) -> Any:
+        """Remove the files of versions that were no longer the newest one at this time, and are older than `oldest`.
+
+        None: the table's own properties say the time; there is no such version.
+        """
         raise NotImplementedError
 
 
@@ -261,7 +270,7 @@ def _quoted(name: str) -> str:
 def is_conflict(error: Exception) -> bool:
     """Whether a statement has failed because another one has committed, such as a job that rewrites files."""
     text = str(error)
-    return any(word in text for word in ("Concurrent", "CONCURRENT", "ValidationException", "CommitFailed"))
+    return any(word in text for word in _CONFLICTS)
 
 
 def decimal_of(kind: str) -> tuple[int, int] | None:
