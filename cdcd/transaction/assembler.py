@@ -150,6 +150,7 @@ class Assembler:
         assert not self.is_busy, "frames would overtake those that wait"
         self._frames = frames
         self._at = 0
+        self._router.forget_expected()
         self.proceed()
 
     def proceed(self) -> None:

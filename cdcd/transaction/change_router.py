@@ -109,6 +109,10 @@ class ChangeRouter:
         """Remember the name of a type."""
         self._relations.name_type(message)
 
+    def forget_expected(self) -> None:
+        """More frames come now."""
+        self._relations.forget_expected()
+
     def expect(self, message: messages.Relation, frames: list[bytes], at: i64) -> None:
         """Expect the relation of a message, and those that the frames from `at` on announce.
 

@@ -220,7 +220,7 @@ class Relations:
         self._named: dict[int, PgType] = {}
         self._seen: set[int] = set()
         self._asked: set[int] = set()
-        """The catalog was asked for these relations after their next messages had come."""
+        """The catalog was asked for these relations after their next messages had come, which are not resolved yet."""
         self._added: dict[tuple[int, str], Attribute] = {}
         """By OID of the table and name, the columns whose missing values the catalog has told so far. Those told before
         this stream are in Kafka."""
@@ -238,8 +238,13 @@ class Relations:
         """The next messages are about these relations, and have come: so the catalog can be asked for all of them."""
         if not self._seen.isdisjoint(relation_oids):
             self._catalog.forget()
+        self._seen.update(relation_oids)
         self._asked = set(relation_oids)
         self._catalog.expect(relation_oids)
+
+    def forget_expected(self) -> None:
+        """More messages come now: the catalog is asked again for whatever they announce."""
+        self._asked.clear()
 
     def is_expected(self, relation_oid: int) -> bool:
         """Whether `expect` has asked for the relation, and its message has not been resolved since."""

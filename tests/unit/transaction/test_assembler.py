@@ -132,3 +132,5 @@ def test_the_catalog_is_asked_for_the_tables_of_a_stream_block_once_they_are_com
     world.feed(stream_commit(5, 100))
     assert world.catalog.expected == [[9], [7, 8, 4]]
     assert world.rows() == [9, 7, 8]
+    world.feed(begin(200), relation(oid=4, name="t4"), row(4, oid=4), commit(200))
+    assert world.catalog.expected[2:] == [[4]], "its message has come after the question"

@@ -357,3 +357,13 @@ def test_what_was_asked_after_a_message_had_come_is_not_asked_for_again_and_what
     relations.resolve(announce("d", ("id", True), oid=7))
     assert catalog.forgotten == 2, "this message has come after it"
     assert catalog.expected == [[9, 10], [7, 9]]
+
+
+def test_an_answer_that_no_message_has_needed_is_not_kept_for_a_later_message() -> None:
+    catalog = Catalog(primary=("id",))
+    relations = Relations(catalog)
+    relations.expect([7])  # for a transaction that has rolled back all its rows of the table
+    relations.forget_expected()
+    assert not relations.is_expected(7)
+    relations.resolve(announce("d", ("id", True), oid=7))
+    assert catalog.forgotten == 1
