@@ -29,17 +29,12 @@ import psycopg
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent)]
-from bench import compare, peer  # noqa: E402
+from bench import compare, one_topic, peer  # noqa: E402
 from bench.contestants import cdcd  # noqa: E402
 from bench.measuring import cpu_s, memory_mb, parse, until, value_of  # noqa: E402
 from servers.processes import alive  # noqa: E402
 from support.registry import Answer, Registry  # noqa: E402
 
-ONE_TOPIC = """
-[[table]]
-match = "public.r[0-9]*"
-topic = "{prefix}.public.r0"
-"""
 ROW = "{:34} {:>8} {:>8} {:>9} {:>9} {:>12} {:>9}"
 AGAIN = 5
 
@@ -49,19 +44,18 @@ class ManySchemas(Registry):
 
     def __init__(self) -> None:
         super().__init__()
-        self._ids: dict[str, int] = {}
-        self._of_subject: set[tuple[str, str]] = set()
-
-    def look_up(self, subject: str, schema: str) -> Answer:
-        self.requests.append(("look up", subject))
-        if (subject, schema) not in self._of_subject:
-            return 404, {"error_code": 40403, "message": "Schema not found"}
-        return 200, {"subject": subject, "id": self._ids[schema], "version": 1, "schema": schema}
+        self._numbers: dict[str, int] = {}
+        """Where in `schemas` each of them is."""
 
     def register(self, subject: str, schema: str) -> Answer:
         self.requests.append(("register", subject))
-        self._of_subject.add((subject, schema))
-        return 200, {"id": self._ids.setdefault(schema, len(self._ids) + 1)}
+        number = self._numbers.setdefault(schema, len(self.schemas))
+        if number == len(self.schemas):
+            self.schemas.append(schema)
+        versions = self.subjects.setdefault(subject, [])
+        if number not in versions:
+            versions.append(number)
+        return 200, {"id": number + 1}
 
 
 class Measured:
@@ -82,6 +76,8 @@ class Measured:
         began, broker = time.monotonic(), self._broker_s()
         with cdcd(self._task, command, more=more) as (process, log):
             until(lambda: b"going on" in log.read_bytes() or not alive(process.pid), 300)
+            if not alive(process.pid):
+                sys.exit(f"the daemon has ended: {log.read_text()}")
             self._print(f"start, {what}", process.pid, time.monotonic() - began, cpu_s(process.pid), broker)
             yield process.pid
 
@@ -140,9 +136,9 @@ def main() -> None:
     parser.add_argument("--pg", default="18", help="PostgreSQL's major version (default: 18)")
     given = parse(parser)
     with compare.started_servers(given.pg) as (postgres, kafka, sql), ManySchemas() as registry:
-        more = ONE_TOPIC if given.one_topic else ""
+        more = one_topic.ONE if given.one_topic else ""
         if given.registry:
-            more += f'[avro]\nregistry_url = "{registry.url}"\n'
+            more += f'[avro]\nregistry_url = "{registry.url}"\nsubject_strategy = "topic-record"\n'
         names = [f"r{n}" for n in range(given.tables)]
         print(ROW.format(f"{given.tables:,} tables", "seconds", "CPU s", "broker s", "peak MB", "", "requests"))
         sql.execute(f"CREATE TABLE {names[0]} (id bigint PRIMARY KEY, v int, note text)".encode())
