@@ -128,7 +128,8 @@ class RegistryIds:
         try:
             recorded = self._recorded.get(schema)
             found = self._ask(subject, text, looks_first=recorded is not None)
-            is_same = recorded is not None and found == recorded and self._has_newest_recorded()
+            is_same = recorded is not None and found == recorded
+            is_same = is_same and (self._is_same_registry or self._has_newest_recorded())
         except BaseException as error:  # noqa: BLE001 - handed to the thread that waits
             with self._lock:
                 del self._under_way[schema]

@@ -3,7 +3,7 @@
 In the order of a start::
 
     process                signals, monitoring and memory around the supervisor
-    freed_memory           keeps it at hand
+    freed_memory           keeps freed memory at hand
     stop_signals           SIGTERM, SIGINT and SIGHUP
     settings_watch         looks for changed settings, and tries them out
     settings_reload        runs the supervisor under the settings in force, and under new ones

@@ -118,10 +118,10 @@ class BatchQueue:
             assert self._out_bytes is not None, "no batch is out"
             self._bytes -= self._out_bytes
             self._out_bytes = None
-            was_refused, self._refused = self._refused, False
+            is_awaited, self._refused = self._refused, False
             if self._bytes < self._awaited_bytes:
-                was_refused, self._awaited_bytes = True, 0
-        if was_refused:
+                is_awaited, self._awaited_bytes = True, 0
+        if is_awaited:
             self._on_room()
 
     def close(self) -> None:

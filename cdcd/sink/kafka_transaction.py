@@ -102,7 +102,7 @@ class Topic:
         self.oid = oid
         """As in TableRecord, at the start."""
         self.last_facts: object = None
-        """What the form of its table records was made of."""
+        """The facts that `record_form` holds."""
         self.record_form: TableRecordForm | None = None
 
 

@@ -116,8 +116,8 @@ class ChangeRouter:
     def expect(self, message: messages.Relation, frames: list[bytes], at: i64) -> None:
         """Expect the relation of a message, and those that the frames from `at` on announce.
 
-        So the catalog is asked once for all of them: a transaction may have thousands. Those of a stream block wait for
-        their commit.
+        So the catalog is asked once for all of them: a transaction may have thousands. Relations of a stream block wait
+        for its commit.
         """
         if self._relations.is_expected(message.relation_oid):
             return

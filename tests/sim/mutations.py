@@ -792,7 +792,7 @@ _MUTATIONS = (
         "wake nobody when there is room",
         "cdcd.sink.batch_queue",
         """
-        -        if was_refused:
+        -        if is_awaited:
         -            self._on_room()
         """,
     ),

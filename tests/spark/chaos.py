@@ -155,7 +155,7 @@ def _kill(pid: int) -> None:
 
 
 class MirrorLog:
-    """What the mirror has said until now."""
+    """The log of the mirror, which goes on."""
 
     def __init__(self, file: Path) -> None:
         self._file = file

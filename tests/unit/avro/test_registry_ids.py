@@ -27,6 +27,7 @@ class Played:
         self.failure: Exception | None = None
         self.refusal: Exception | None = None
         self.forbids_reading = False
+        self.newest_asked = 0
 
     def look_up(self, subject: str, text: str) -> int | None:
         self._answer(self.looked_up, subject)
@@ -40,6 +41,7 @@ class Played:
             return self.known.setdefault(subject, len(self.known) + 1)
 
     def newest(self, subject: str) -> tuple[int, str] | None:
+        self.newest_asked += 1
         if self.forbids_reading:
             raise RegistryError(Meaning.FORBIDDEN, "no")
         known = self.known.get(subject)
@@ -115,7 +117,7 @@ def test_what_kafka_has_is_asked_for_once_in_all_however_many_schemas_there_are(
     assert asked.known("s7", "a") is None, "it may be another registry"
     for number in range(1000):
         assert asked.schema_id(f"s{number}", "a").result(10) == number + 1
-    assert (played.looked_up, played.registered) == (["s0"], [])
+    assert (played.looked_up, played.newest_asked, played.registered) == (["s0"], 1, [])
     assert asked.known("s7", "a") == 8
     assert asked.known("s7", "b") is None
     assert asked.unrecorded() == {}
