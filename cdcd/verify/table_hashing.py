@@ -70,7 +70,7 @@ class TableHashing:
         self._table = table
         self._is_over = Event()
         try:
-            command = [sys.executable, "-I", "-c", table_process.PROGRAM]
+            command = [sys.executable, "-I", "-c", table_process.PROGRAM, *sys.path]
             # In a session of its own: Ctrl-C is for this process, which then ends the other one.
             self._process = Popen(command, stdin=PIPE, stdout=PIPE, start_new_session=True)  # noqa: S603 - Python
         except OSError as error:

@@ -26,11 +26,8 @@ from cdcd.transaction.masked_changes import open_relation
 from cdcd.transaction.relations import ResolvedRelation
 from cdcd.verify.row_hashes import HashFiles, KeyedHash, TableHashes
 
-PROGRAM: Final = (
-    "import pickle, sys; sys.path[:] = pickle.load(sys.stdin.buffer); from cdcd.verify import table_process; "
-    "table_process.main()"
-)
-"""Imports what the process imports that has started this one."""
+PROGRAM: Final = "import sys; sys.path[:] = sys.argv[1:]; from cdcd.verify import table_process; table_process.main()"
+"""Its arguments are the `sys.path` of the process that starts this one."""
 
 _SIZE: Final = Struct("<Q")
 _NO_HEAP: Final = -1
@@ -65,13 +62,12 @@ class HashedRows:
 
 def start(task: Task, out: IO[bytes]) -> None:
     """Send the task."""
-    out.write(pickle.dumps(sys.path) + pickle.dumps(task))
+    _write(pickle.dumps(task), out)
 
 
 def send(heap: int, messages: list[bytes], out: IO[bytes]) -> None:
     """Send the next messages of the COPY of a heap, which is known by its number."""
-    data = marshal.dumps((heap, messages))
-    out.write(_SIZE.pack(len(data)) + data)  # one write: after each, a thread waits for its turn
+    _write(marshal.dumps((heap, messages)), out)
 
 
 def finish(out: IO[bytes]) -> None:
@@ -94,6 +90,7 @@ def main() -> None:
     # It ends with its input: a signal to the whole group ends the process that sends the input.
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, signal.SIG_IGN)
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # nobody reads the result: this process ends, and says nothing
     try:
         found: HashedRows | Exception | None = _hashed(sys.stdin.buffer)
     except Exception as error:  # noqa: BLE001 - raised by the process that reads it
@@ -104,18 +101,16 @@ def main() -> None:
 
 def _hashed(source: IO[bytes]) -> HashedRows | None:
     """None if the input ends before the task does."""
-    task: Task = pickle.load(source)  # noqa: S301 - it comes from our own process
+    if (data := _read(source)) is None:
+        return None
+    task: Task = pickle.loads(data)  # noqa: S301 - it comes from our own process
     files = HashFiles(task.folder, "table")
     hashes = TableHashes(files, KeyedHash(task.secret), bool(task.relation.shared_topic))
     encoder = AvroFormat(task.numeric, task.encoding).snapshot_encoder(hashes)
     encoder.begin_snapshot(0, 0)
     changes = open_relation(encoder, task.relation)
     copying, copy = _NO_HEAP, CopyFormat(0)
-    while len(size := source.read(_SIZE.size)) == _SIZE.size:
-        [length] = _SIZE.unpack(size)
-        data = source.read(length)
-        if len(data) < length:
-            return None
+    while (data := _read(source)) is not None:
         heap, messages = marshal.loads(data)  # noqa: S302 - it comes from our own process
         if heap == _NO_HEAP:
             files.flush()
@@ -124,3 +119,16 @@ def _hashed(source: IO[bytes]) -> HashedRows | None:
             copying, copy = heap, CopyFormat(1 + len(task.kinds))
         hashes.encode(messages, copy, changes, task.kinds, heap)
     return None
+
+
+def _write(data: bytes, out: IO[bytes]) -> None:
+    out.write(_SIZE.pack(len(data)) + data)  # one write: after each, a thread waits for its turn
+
+
+def _read(source: IO[bytes]) -> bytes | None:
+    """What was written at once; None if the input ends before it does."""
+    if len(size := source.read(_SIZE.size)) < _SIZE.size:
+        return None
+    [length] = _SIZE.unpack(size)
+    data = source.read(length)
+    return data if len(data) == length else None

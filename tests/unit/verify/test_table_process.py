@@ -48,8 +48,9 @@ def rows(first: int, end: int) -> list[bytes]:
 
 @pytest.fixture
 def process() -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-I", "-c", PROGRAM]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as started:
+    command = [sys.executable, "-I", "-c", PROGRAM, *sys.path]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as started:
         yield started
         started.kill()
 
@@ -58,6 +59,11 @@ def ends(process: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes]]:
     assert process.stdin is not None
     assert process.stdout is not None
     return process.stdin, process.stdout
+
+
+def said(process: subprocess.Popen[bytes]) -> bytes:
+    assert process.stderr is not None
+    return process.stderr.read()
 
 
 def ignores(pid: int, number: int) -> bool:
@@ -97,7 +103,7 @@ def test_an_error_comes_over_as_it_is(process: subprocess.Popen[bytes], tmp_path
     assert "report it" in caught.value.hint
 
 
-@pytest.mark.parametrize("sent", range(4))
+@pytest.mark.parametrize("sent", range(7))
 def test_it_ends_without_a_result_when_its_input_ends_early(
     process: subprocess.Popen[bytes], tmp_path: Path, sent: int
 ) -> None:
@@ -107,11 +113,21 @@ def test_it_ends_without_a_result_when_its_input_ends_early(
         start(Task(RELATION, KINDS, "decimal", "UTF8", SECRET, tmp_path), out)
         begun = out.tell()
         send(0, rows(0, 10), out)
-        at = [begun, begun + 3, begun + 8, out.tell() - 1][sent]
+        at = [0, 5, begun // 2, begun, begun + 3, begun + 8, out.tell() - 1][sent]
     stdin.write(whole.read_bytes()[:at])
     stdin.close()
     assert result(stdout.read()) is None
     assert process.wait(30) == 0
+    assert said(process) == b""
+
+
+def test_it_says_nothing_when_nobody_reads_the_result(process: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    stdin, stdout = ends(process)
+    stdout.close()
+    start(Task(RELATION, KINDS, "decimal", "UTF8", SECRET, tmp_path), stdin)
+    finish(stdin)
+    assert process.wait(30) == -signal.SIGPIPE
+    assert said(process) == b""
 
 
 def test_only_the_end_of_its_input_ends_it_not_a_signal_to_the_group(
