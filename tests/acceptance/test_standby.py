@@ -13,7 +13,6 @@ import pytest
 from confluent_kafka import Producer
 from support.stream import StreamFixture, Writer, eventually
 
-KILLS = 10
 TAKEOVER_S = 10.0
 """The longest allowed takeover. The server notices a killed daemon at once, so none may take wal_sender_timeout."""
 
@@ -55,13 +54,14 @@ def test_one_of_several_daemons_that_start_together_streams_and_the_others_stand
     assert [daemon.stop() for daemon in daemons] == [0] * 4
 
 
-def test_the_active_daemon_is_killed_ten_times_under_load(stream: StreamFixture) -> None:
+@pytest.mark.parametrize("kills", [pytest.param(10, marks=pytest.mark.whole), 5])
+def test_the_active_daemon_is_killed_again_and_again_under_load(stream: StreamFixture, kills: int) -> None:
     stream.sql(Writer.TABLE)
     active, standby = stream.daemon().start(), stream.daemon()
     active.wait_for_log("going on")
     took = []
     with Writer(stream.dsn, rows=5):
-        for _ in range(KILLS):
+        for _ in range(kills):
             standby.start()
             heard = len(standby.log.read_text())
             eventually(lambda: "standing by" in standby.log.read_text()[heard:], "a standby")  # noqa: B023
@@ -76,7 +76,7 @@ def test_the_active_daemon_is_killed_ten_times_under_load(stream: StreamFixture)
     assert active.stop() == 0
     events = stream.check(("public", "t"))
     print(
-        f"\n{KILLS} kills, {len(events)} events once and in order; takeover (kill to all of it in Kafka): median "
+        f"\n{kills} kills, {len(events)} events once and in order; takeover (kill to all of it in Kafka): median "
         f"{statistics.median(took):.2f} s, {min(took):.2f} to {max(took):.2f} s"
     )
 

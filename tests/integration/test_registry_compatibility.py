@@ -10,6 +10,7 @@ import urllib.request
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import pytest
 from servers.registry import SchemaRegistry
 from support.fix_postgres import Database
 
@@ -203,6 +204,7 @@ def row(registry: SchemaRegistry, database: Database, change: Change) -> str:
     return f"| {change.name} | {' | '.join(answers.pop())} |"
 
 
+@pytest.mark.whole
 def test_the_manual_says_what_a_registry_takes_for_every_change_of_a_table(
     database: Database, schema_registry: SchemaRegistry
 ) -> None:
