@@ -23,12 +23,13 @@ from pyspark.sql import functions as f
 from pyspark.storagelevel import StorageLevel
 
 from cdcd.errors import RequestRejected
+from cdcd.spark.mirror.batch_changes import NoChanges
 from cdcd.spark.mirror.batches import Batch
 from cdcd.spark.mirror.merge_sql import MergeSource, condition, filled
 from cdcd.spark.mirror.per_table import KIND_PROPERTY
 from cdcd.spark.mirror.run_log import MirroredTable
 from cdcd.spark.mirror.schema_evolution import CHANGE_OP, CHANGE_UNCHANGED, VALID_TO, VALID_TO_LSN, TargetSchema
-from cdcd.spark.mirror.table_merge import MergedTable, TableMerger
+from cdcd.spark.mirror.table_merge import MergedTable, TableMerger, without_events
 from cdcd.spark.mirror.table_write import Attempt, TableWriter
 from cdcd.spark.reading.decoding import decode, in_order
 from cdcd.spark.reading.writer_schemas import Writer
@@ -110,10 +111,10 @@ class HistoryMerger(TableMerger):
         raw = batch.raw
         writers = self._writers.find(batch.values, plan.schema, plan.name, plan.topic, "value")
         if not writers:
-            return MergedTable(replace(plan, version=None if before is None else before.version), 0)
+            return without_events(plan, before, plan.key)
         known = self._writers.of(plan.schema, plan.name, plan.topic, "key")
         order = in_order(raw, writers, plan.topic)
-        succession = self._succession(plan, before, order.writers)
+        succession = self._changes.succession(plan, before, order.writers)
         rules = self._per_table.rules(plan.schema, plan.name)
         columns = TargetSchema(self._target, rules).fit(plan.target, writers, (), succession).columns
         decoded = decode(raw, writers, columns, plan.topic)
@@ -143,15 +144,17 @@ class HistoryMerger(TableMerger):
     def _add_versions(
         self, batch: Batch, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt
     ) -> MergedTable:
-        made = self._changes(batch, plan, before)
-        if isinstance(made, MergedTable):
-            return made
+        made = self._changes.read(batch, plan, before)
+        if isinstance(made, NoChanges):
+            return without_events(plan, before, made.key)
         columns, stats, key = made.columns, made.stats, made.key
         _check_key(plan, key)
         check_keyed(stats, plan.table, had_key=stats.has_keyed_rows or bool(before is not None and before.key))
         base = None
         if before is not None and before.version is not None:
-            base = with_columns(self._base(plan, before).where(f"{VALID_TO_LSN} IS NULL"), columns, made.missing)
+            base = with_columns(
+                self._changes.base(plan, before).where(f"{VALID_TO_LSN} IS NULL"), columns, made.missing
+            )
         truncates = _truncates(made.events)
         events = made.events.where(f"{OP} <> 't'")
         if stats.has_incomplete_key_change:

@@ -1,6 +1,6 @@
-"""One table of one run: its events between two cuts, decoded, collapsed and merged.
+"""One table of one run: its events between two cuts, collapsed and merged.
 
-Before: `planner` has planned the run. After: the target's new version goes into the run's row.
+Before: `batch_changes` has decoded the events. After: the target's new version goes into the run's row.
 
 A merge may need more than the events: the values of unchanged columns, or the numbers of equal rows without a key. It
 reads these from the version that the last run published. So a second attempt gives the same rows as the first.
@@ -9,25 +9,24 @@ reads these from the version that the last run published. So a second attempt gi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 from pyspark.storagelevel import StorageLevel
 
 from cdcd.errors import GapError, RequestRejected
-from cdcd.spark.mirror.batch_schemas import batch_schemas, last_headers, writers_after_truncate
+from cdcd.spark.mirror.batch_changes import ChangeReader, Changes, NoChanges
 from cdcd.spark.mirror.batches import Batch, Batches, Work
 from cdcd.spark.mirror.merge_sql import DELETED, INSERTED, MergeSource
-from cdcd.spark.mirror.per_table import PerTable, TableRules
+from cdcd.spark.mirror.per_table import PerTable
 from cdcd.spark.mirror.run_log import MirroredTable
-from cdcd.spark.mirror.schema_evolution import OWN_COLUMNS, Evolution, Succession, TargetSchema
+from cdcd.spark.mirror.schema_evolution import OWN_COLUMNS, Succession, TargetSchema
 from cdcd.spark.mirror.table_write import Attempt, TableWriter
 from cdcd.spark.mirror.targets.target import Target
-from cdcd.spark.reading.decoding import decode, in_order
-from cdcd.spark.reading.missing_values import MissingValue, missing_values
+from cdcd.spark.reading.missing_values import MissingValue
 from cdcd.spark.reading.writer_schemas import Writer
 from cdcd.spark.state import keyless_rows
 from cdcd.spark.state.as_of import check_keyed, with_columns, with_unknown
@@ -39,17 +38,16 @@ from cdcd.spark.state.collapse import (
     SEQ,
     UNCHANGED,
     UNREPRESENTABLE,
-    BatchStats,
     after_truncate,
-    batch_stats,
     collapse,
     fallible_names,
     fill_key_changes,
-    flatten,
-    ordered_names,
     single_rows,
-    without_lost_columns,
 )
+from cdcd.spark.state.repeated_keys import RepeatedKeys, repeated_keys
+
+COUNTED_EVENTS_MIN: Final = 10_000
+"""In a smaller batch the repeated keys are not looked for: a Spark job takes longer than to collapse its events."""
 
 
 @dataclass(frozen=True)
@@ -58,27 +56,6 @@ class MergedTable:
 
     table: MirroredTable
     events: int
-
-
-@dataclass(frozen=True)
-class Changes:
-    """The events of a batch, decoded."""
-
-    events: DataFrame
-    """Flat, in the table's columns; also those that a truncate voids."""
-    narrow: DataFrame
-    """The same in the columns of the key, if there is one."""
-    stats: BatchStats
-    columns: list[dict[str, Any]]
-    key: Sequence[str]
-    ordered: Sequence[str]
-    """The columns of the key that have bounds."""
-    rules: TableRules
-    missing: Mapping[str, MissingValue]
-    """What older rows hold in younger columns."""
-    fills: Mapping[str, MissingValue | None]
-    """What the published rows hold in the columns that this batch brings."""
-    succession: Succession
 
 
 class TableMerger:
@@ -90,6 +67,7 @@ class TableMerger:
         self._writers = batches.writers
         self._target = target
         self._per_table = per_table
+        self._changes = ChangeReader(batches.writers, target, per_table)
 
     def merge(self, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt) -> MergedTable:
         """Bring a table from `before`, its last published state (None: never published), to the plan's offsets."""
@@ -106,8 +84,7 @@ class TableMerger:
         The table was dropped in the lake: only then do its events make all of its rows again.
         """
         with self._kafka.errors(f"reading {plan.topic}"), self._batches.read(plan, before) as batch:
-            writers = self._writers.find(batch.values, plan.schema, plan.name, plan.topic, "value")
-            if not writers or last_headers(batch.raw, writers, plan.topic) is None:
+            if not self._changes.begins_anew(batch, plan):
                 raise RequestRejected(
                     f"{plan.target} was dropped",
                     "Load it again with `cdcd spark snapshot`, or let the daemon copy it: cdcd snapshot",
@@ -129,8 +106,7 @@ class TableMerger:
         """The columns of the plan's last events; None if retention has deleted them."""
         try:
             with self._kafka.errors(f"reading {plan.topic}"), self._batches.read(plan, before) as batch:
-                found = self._writers.find(batch.values, plan.schema, plan.name, plan.topic, "value")
-                return in_order(batch.raw, found, plan.topic).names if found else plan.columns
+                return self._changes.last_columns(batch, plan)
         except GapError:
             return None
 
@@ -146,54 +122,28 @@ class TableMerger:
         TableWriter(self._target, rules.deletes).completed(table, rows).writeTo(table).overwrite(f.lit(True))
         return self._target.version(table)
 
-    def _changes(self, batch: Batch, plan: MirroredTable, before: MirroredTable | None) -> Changes | MergedTable:
-        """The decoded events of a batch, for which the table has been made or altered; a MergedTable if it has none."""
-        raw = batch.raw
-        writers, key = batch_schemas(
-            self._writers, batch.values, batch.keys, plan, before, lambda found: last_headers(raw, found, plan.topic)
-        )
-        if not writers:
-            return MergedTable(replace(plan, key=key, version=None if before is None else before.version), 0)
-        order = in_order(raw, writers, plan.topic)
-        rules = self._per_table.rules(plan.schema, plan.name)
-        schema = TargetSchema(self._target, rules)
-        succession = self._succession(plan, before, order.writers)
-        try:
-            evolution = schema.fit(plan.target, writers, key or (), succession)
-        except RequestRejected:
-            # A table that was replaced has other columns, and none of its rows is there yet: no column was renamed.
-            later = writers_after_truncate(raw, writers, plan.topic)
-            if later is None or not later.writers:
-                raise
-            anew = Succession(later.writers[0].names, True, later.writers)
-            evolution = schema.fit(plan.target, writers, key or (), anew)
-        columns = evolution.columns
-
-        def flat(of: Sequence[dict[str, Any]]) -> DataFrame:
-            events = flatten(decode(raw, writers, of, plan.topic), of, key or ())
-            if of is columns:
-                events = without_lost_columns(events, columns, order)
-            return events.where(f.col("_order.lsn") >= plan.loaded_lsn) if plan.loaded_lsn else events
-
-        keyed = {name.lower() for name in key or ()}
-        narrow = flat([each for each in columns if each["name"].lower() in keyed] if key else columns)
-        ordered = ordered_names(key or (), columns)
-        stats = batch_stats(narrow, ordered)
-        missing = missing_values(writers)
-        fills = {} if stats.last_truncate is not None else self._fills(plan, before, evolution, missing)
-        return Changes(flat(columns), narrow, stats, columns, key or (), ordered, rules, missing, fills, succession)
-
     def _merge(self, batch: Batch, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt) -> MergedTable:
-        made = self._changes(batch, plan, before)
-        if isinstance(made, MergedTable):
-            return made
+        made = self._changes.read(batch, plan, before)
+        if isinstance(made, NoChanges):
+            return without_events(plan, before, made.key)
+        with _repeated_keys(batch, made) as repeated:
+            return self._merge_changes(made, repeated, plan, before, attempt)
+
+    def _merge_changes(
+        self,
+        made: Changes,
+        repeated: RepeatedKeys | None,
+        plan: MirroredTable,
+        before: MirroredTable | None,
+        attempt: Attempt,
+    ) -> MergedTable:
         stats, columns, key, narrow, ordered = made.stats, made.columns, made.key, made.narrow, made.ordered
         missing, fills, succession = made.missing, made.fills, made.succession
         writer = TableWriter(self._target, made.rules.deletes)
         events = after_truncate(made.events, stats)
         truncates = stats.last_truncate is not None
         needs_base = (stats.has_incomplete_key_change or not key) and not truncates
-        base = None if before is None or not needs_base else self._base(plan, before)
+        base = None if before is None or not needs_base else self._changes.base(plan, before)
         was_empty = before is None or before.version is None
         counted: DataFrame | None = None
         names = [column["name"] for column in columns]
@@ -201,8 +151,9 @@ class TableMerger:
         if key:
             check_keyed(stats, plan.table, had_key=stats.has_keyed_rows or bool(before is not None and before.key))
             may_append = not fills and not attempt.has_appended and (was_empty or not truncates)
+            repeats = None if repeated is None else bool(repeated.count)
             if may_append and writer.lacks(
-                after_truncate(narrow, stats), stats, key, None if was_empty else plan.target
+                after_truncate(narrow, stats), stats, key, None if was_empty else plan.target, repeats=repeats
             ):
                 writer.append(plan.target, single_rows(events, columns).select(*names, *META_NAMES), attempt)
                 version, last = self._target.version(plan.target), succession.last
@@ -210,7 +161,8 @@ class TableMerger:
             if stats.has_incomplete_key_change:
                 filled = None if base is None else with_columns(base, columns, missing)
                 events = fill_key_changes(events, filled, columns, key)
-            rows = collapse(events, columns, stats.unchanged).withColumn(INSERTED, with_unknown())
+            collapsing = collapse if repeated is None else repeated.collapse
+            rows = collapsing(events, columns, stats.unchanged).withColumn(INSERTED, with_unknown())
             source = MergeSource(view, key, fallible_names(key, columns), names, stats.unchanged)
         else:
             events = keyless_rows.with_columns_of(events, succession.last)
@@ -234,48 +186,17 @@ class TableMerger:
         version, last = self._target.version(plan.target), succession.last
         return MergedTable(replace(plan, key=list(key or ()), version=version, columns=last), stats.events)
 
-    def _base(self, plan: MirroredTable, before: MirroredTable) -> DataFrame:
-        """The rows that the last run published, under the present names of the columns.
 
-        A version has the names that its columns had then. A person who renames a column leaves it in its place.
-        """
-        base, present = self._target.at(plan.target, before.version), list(self._target.columns(plan.target))
-        for old, new in zip(base.columns, present, strict=False):
-            if old not in present and new not in base.columns:
-                base = base.withColumnRenamed(old, new)
-        return base
+def without_events(plan: MirroredTable, before: MirroredTable | None, key: Sequence[str] | None) -> MergedTable:
+    """A table that stays as it was published."""
+    key = None if key is None else list(key)
+    return MergedTable(replace(plan, key=key, version=None if before is None else before.version), 0)
 
-    def _fills(
-        self,
-        plan: MirroredTable,
-        before: MirroredTable | None,
-        evolution: Evolution,
-        missing: Mapping[str, MissingValue],
-    ) -> dict[str, MissingValue | None]:
-        """What the published rows hold in the columns that this plan adds, or that came again; None: null.
 
-        An earlier attempt may have added them.
-        """
-        if before is None or before.version is None or not (missing or evolution.returned):
-            return {}
-        published = {name.lower() for name in self._base(plan, before).columns}
-        added = [each["name"] for each in evolution.columns if each["name"].lower() not in published]
-        stale = [name for name in evolution.returned if name.lower() in published]
-        return {name: missing[name] for name in added if name in missing} | {name: missing.get(name) for name in stale}
-
-    def _succession(self, plan: MirroredTable, before: MirroredTable | None, writers: Sequence[Writer]) -> Succession:
-        """What the published run says of the columns before these schemas of a batch.
-
-        Before its first rows, they are those of the batch's first events. The run of an older cdcd does not say it.
-        Then it is likely the schema that was published before these.
-        """
-        if before is None or before.version is None:  # a person may have made the table, with more columns
-            return Succession(writers[0].names, True, writers)
-        if before.columns is not None:
-            return Succession(before.columns, True, writers)
-        known = self._writers.known(plan.schema, plan.name, plan.topic, "value")
-        earlier = known[: known.index(writers[0])] if writers[0] in known else []
-        return Succession(earlier[-1].names if earlier else None, False, writers)
+def _repeated_keys(batch: Batch, made: Changes) -> AbstractContextManager[RepeatedKeys | None]:
+    """The repeated keys of a batch, if their bytes tell them, and if it is so large that they are worth a Spark job."""
+    is_told = len(batch.keys) == 1 and 0 < len(made.key) == len(made.ordered)
+    return repeated_keys(batch.raw) if is_told and made.stats.events >= COUNTED_EVENTS_MIN else nullcontext()
 
 
 def _went(before: MirroredTable, base: DataFrame, succession: Succession) -> bool:

@@ -58,12 +58,17 @@ class TableWriter:
         lacking = {name: f.lit(None).cast(kind) for name, kind in of_table.items() if name.lower() not in has}
         return rows.withColumns(lacking | ({DELETED: f.lit(False)} if DELETED in of_table else {}))
 
-    def lacks(self, events: DataFrame, stats: BatchStats, key: Sequence[str], table: str | None) -> bool:
-        """Whether the table (None: it is empty) lacks the keys of these flat events, and no two events share a key."""
-        if not only_adds(stats):
+    def lacks(
+        self, events: DataFrame, stats: BatchStats, key: Sequence[str], table: str | None, *, repeats: bool | None
+    ) -> bool:
+        """Whether the table (None: it is empty) lacks the keys of these flat events, and no two events share a key.
+
+        `repeats`: whether two events do share a key; None: it is not known.
+        """
+        if repeats or not only_adds(stats):
             return False
         keys = keys_of(events, key)
-        if stats.events > 1 and has_equal_keys(keys):
+        if repeats is None and stats.events > 1 and has_equal_keys(keys):
             return False
         known = Keys(stats.events, stats.bounds)
         return table is None or not has_keys_of(self._target.spark.table(table), keys, key, known)
