@@ -101,9 +101,8 @@ class Topic:
         """As in TableRecord, at the start."""
         self.oid = oid
         """As in TableRecord, at the start."""
-        self.last_facts: object = None
-        """The facts that `record_form` holds."""
-        self.record_form: TableRecordForm | None = None
+        self.record_form: tuple[object, TableRecordForm] | None = None
+        """The form of its last table record, after the facts that this was made of."""
 
 
 class KafkaTransaction:

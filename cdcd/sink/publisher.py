@@ -575,24 +575,22 @@ class Publisher:
             kafka = topic.kafka
             key_columns, oid = keys.of_table_record(topic), keys.oid_of_table_record(topic)
             facts = topic.snapshot, kafka.topic_id, kafka.lacks_records, key_columns, oid
-            form = topic.record_form
-            if form is None or facts != topic.last_facts:
-                form = topic.record_form = TableRecordForm(
-                    TableRecord(
-                        slot=self._source.slot,
-                        topic=topic.name,
-                        schema=topic.table[0],
-                        table=topic.table[1],
-                        commit_lsn=0,
-                        offsets=(),
-                        snapshot=topic.snapshot,
-                        topic_id=kafka.topic_id,
-                        lacks_records=kafka.lacks_records,
-                        key_columns=key_columns,
-                        oid=oid,
-                    )
+            if topic.record_form is None or topic.record_form[0] != facts:
+                record = TableRecord(
+                    slot=self._source.slot,
+                    topic=topic.name,
+                    schema=topic.table[0],
+                    table=topic.table[1],
+                    commit_lsn=0,
+                    offsets=(),
+                    snapshot=topic.snapshot,
+                    topic_id=kafka.topic_id,
+                    lacks_records=kafka.lacks_records,
+                    key_columns=key_columns,
+                    oid=oid,
                 )
-                topic.last_facts = facts
+                topic.record_form = facts, TableRecordForm(record)
+            _, form = topic.record_form
             yield {"key": table_key(self._source.slot, topic.name), "value": form.value(text, kafka.offsets)}
 
     def _slot_record(self, transaction: KafkaTransaction, gap_lsn: int, tables_offset: int) -> SlotRecord:

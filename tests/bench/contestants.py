@@ -178,7 +178,8 @@ class Watch:
                 if self._topics and half is None and now > looked + HALF_POLL_S:
                     looked = now
                     seen = self.visible(*self._topics)
-                    half = (time.monotonic(), seen) if seen >= self._changes / 2 else None
+                    # All at once, as one transaction comes: then there is no second half.
+                    half = (time.monotonic(), seen) if self._changes / 2 <= seen < self._changes else None
                 if done():
                     break
             if now > checked + 1:
