@@ -58,7 +58,9 @@ def main(arguments: Sequence[str] | None = None, find: Callable[[str], Execute] 
     out = cast("TextIO", Output(sys.stdout))
     try:
         with _ended_in_order():
-            return OK if find(args.command)(args, load, out) else FAILED
+            execute = find(args.command)
+            gc.enable()
+            return OK if execute(args, load, out) else FAILED
     except _Ended as ended:
         # The daemon is asked to stop, and it does: also if it has only begun to start.
         return OK if args.command == "run" else ENDED_BY_SIGNAL + ended.number
@@ -84,6 +86,7 @@ def program() -> NoReturn:
     # A row is a dict and two bytes objects, which cannot be part of a cycle, and what an import makes stays. But the
     # collector counts each dict and class: by default it would examine all young objects every 700.
     gc.set_threshold(50_000, 20, 20)
+    gc.disable()  # until the command's modules are there
     code = main()
     if any(thread.daemon and thread.is_alive() for thread in threading.enumerate()):
         # Such a thread waits for a server, in librdkafka or libpq. The interpreter's end would take away what it uses.

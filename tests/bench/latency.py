@@ -163,11 +163,12 @@ class Bench:
         active = "SELECT 1 FROM pg_replication_slots WHERE slot_name = %s AND active"
         until(lambda: self.sql.execute(active, (task.slot,)).fetchone(), 120)
         # Make the topic, and warm up the JITs. The measurement begins when all of these rows have arrived.
-        self.sql.execute(f"CALL tick({-1000 * self.warm_up_s}, 1000, {self.warm_up_s})")
+        early, early_s = (1000, self.warm_up_s) if self.warm_up_s else (1, 1)
+        self.sql.execute(f"CALL tick({-early * early_s}, {early}, {early_s})")
         topic = f"{task.prefix}.public.ticks"
         reader = Topics(task.kafka.bootstrap, task.prefix)
         until(lambda: topic in reader.names(), 60)
-        until(lambda: sum(1 for _ in reader.raw(topic)) == 1000 * self.warm_up_s, 120)
+        until(lambda: sum(1 for _ in reader.raw(topic)) == early * early_s, 120)
         first = 1
         for rate in rates:
             arrivals: list[tuple[float, bytes]] = []

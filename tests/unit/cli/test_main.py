@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import json
 import signal
 import subprocess
@@ -129,6 +130,14 @@ def test_a_command_that_is_not_satisfied_exits_1_without_a_word(capsys: pytest.C
     assert main.main(["check"], lambda _: lambda *_: False) == 1
     assert main.main(["check"], lambda _: lambda *_: True) == 0
     assert capsys.readouterr().err == ""
+
+
+def test_a_command_runs_with_the_garbage_collector_on() -> None:
+    gc.disable()  # as `program` does until the command's modules are there
+    try:
+        assert main.main(["check"], lambda _: lambda *_: gc.isenabled()) == 0
+    finally:
+        gc.enable()
 
 
 def test_a_bug_exits_1_and_says_that_it_is_one(capsys: pytest.CaptureFixture[str]) -> None:
