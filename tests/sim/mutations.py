@@ -996,7 +996,7 @@ _MUTATIONS = (
         "end a stream for a loss that no later start can see",
         "cdcd.sink.publisher",
         """
-        -                        lacks_records=kafka.lacks_records,
+        -                    lacks_records=kafka.lacks_records,
         """,
         scene="CutWhileItWrites",
     ),
