@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,8 +23,7 @@ if TYPE_CHECKING:
 FORMATS = ("delta", "iceberg")
 DELTA_WHOLE = (pytest.param("delta", marks=pytest.mark.whole), "iceberg")
 """The usual run plays the format that is quicker."""
-LEAST = ("cdcd.spark.mirror.table_write.APPENDED_ROWS_MIN", "cdcd.spark.mirror.table_merge.COUNTED_EVENTS_MIN")
-"""From here on rows are appended, and repeated keys are told apart."""
+MIN = "cdcd.spark.mirror.table_write.APPENDED_ROWS_MIN"
 
 
 class Crash(Exception):
@@ -82,8 +80,7 @@ def check(mirror: Mirror, stream: StreamFixture) -> None:
 def test_rows_that_the_target_lacks_are_appended_and_others_merged(
     stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, form: Format
 ) -> None:
-    for least in LEAST:
-        monkeypatch.setattr(least, 1)
+    monkeypatch.setattr(MIN, 1)
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, v text)")
     daemon = stream.daemon().start()
     daemon.wait_for_log("going on")
@@ -119,72 +116,20 @@ def test_rows_that_the_target_lacks_are_appended_and_others_merged(
     assert run("TRUNCATE t", "INSERT INTO t VALUES (1, 'after')") == ["merge"]
 
 
-def test_events_of_repeated_keys_alone_are_collapsed_to_the_same_rows(
-    stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from cdcd.spark.state.repeated_keys import RepeatedKeys
+def test_keys_that_are_repeated_are_told_by_their_bytes(spark: SparkSession) -> None:
+    from cdcd.spark.mirror.new_rows import has_repeated_keys
 
-    chance = random.Random(7)
-    stream.sql("CREATE TABLE t (a int, b text, v int, body text, PRIMARY KEY (a, b))")
-    stream.sql("ALTER TABLE t ALTER body SET STORAGE EXTERNAL")
-    daemon = stream.daemon().start()
-    daemon.wait_for_log("going on")
-    mirrors = [(least, cdc.mirror(["*"], lake("iceberg"), "iceberg")) for least in (1, 1 << 60)]
-    several: list[int] = []
-    told = RepeatedKeys.collapse
-
-    def watched(self: RepeatedKeys, *given: Any) -> Any:
-        several.append(self.count)
-        return told(self, *given)
-
-    monkeypatch.setattr(RepeatedKeys, "collapse", watched)
-    for _ in range(3):
-        for _ in range(40):
-            key, other = (f"a = {chance.randrange(30)} AND b = '{chance.choice('xy')}'" for _ in range(2))
-            a, b = key.removeprefix("a = ").split(" AND b = ")
-            stream.sql(
-                chance.choice(
-                    (
-                        f"INSERT INTO t VALUES ({a}, {b}, 0, repeat(md5('{a}'), 200)) ON CONFLICT DO NOTHING",
-                        f"UPDATE t SET v = v + 1 WHERE {key}",
-                        f"DELETE FROM t WHERE {key}",
-                        f"UPDATE t SET a = {a}, b = {b} WHERE {other} AND NOT EXISTS (SELECT FROM t WHERE {key})",
-                        f"UPDATE t SET body = repeat('n', 9000) WHERE {key}",
-                    )
-                )
-            )
-        daemon.wait_until_confirmed()
-        for least, mirror in mirrors:
-            monkeypatch.setattr(LEAST[1], least)
-            mirror.run_once()
-            check(mirror, stream)
-    assert len(several) == 3
-    assert all(several)
-    assert daemon.stop() == 0
-
-
-def test_repeated_keys_are_told_by_their_bytes_unless_a_record_has_none(spark: SparkSession) -> None:
-    from cdcd.spark.state.repeated_keys import repeated_keys
-
-    keys = spark.createDataFrame([(bytearray(b"a"),), (bytearray(b"b"),), (bytearray(b"a"),)], "key binary")
-    records = keys.selectExpr("struct(key) AS kafka")
-    with repeated_keys(records) as repeated:
-        assert repeated is not None
-        assert repeated.count == 1
-    with repeated_keys(records.where("kafka.key = 'b'")) as repeated:
-        assert repeated is not None
-        assert repeated.count == 0
-    keyless = spark.sql("SELECT struct(CAST(null AS binary) AS key) AS kafka")
-    with repeated_keys(records.union(keyless)) as repeated:
-        assert repeated is None
+    keys = spark.createDataFrame([(bytearray(b"a"),), (bytearray(b"b"),)], "key binary").selectExpr("struct(key) kafka")
+    assert not has_repeated_keys(keys)
+    assert has_repeated_keys(keys.union(keys.where("kafka.key = 'b'")))
+    assert has_repeated_keys(keys.union(spark.sql("SELECT struct(CAST(null AS binary) AS key) AS kafka")))
 
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_death_at_any_write_neither_doubles_nor_loses_a_row(
     stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, form: Format
 ) -> None:
-    for least in LEAST:
-        monkeypatch.setattr(least, 1)
+    monkeypatch.setattr(MIN, 1)
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, v int)")
     daemon = stream.daemon().start()
     daemon.wait_for_log("going on")

@@ -53,7 +53,6 @@ def test_random_histories_come_out_equal_through_crashes_between_any_two_stateme
     stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, form: Format
 ) -> None:
     monkeypatch.setattr("cdcd.spark.mirror.table_write.APPENDED_ROWS_MIN", 1)
-    monkeypatch.setattr("cdcd.spark.mirror.table_merge.COUNTED_EVENTS_MIN", 1)
     chance = random.Random(8)
     catalog = lake(form)
     stream.sql(workload.SCHEMA)

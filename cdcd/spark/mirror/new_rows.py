@@ -54,6 +54,16 @@ def has_equal_keys(keys: DataFrame) -> bool:
     return not counted.where("rows > 1").isEmpty()
 
 
+def has_repeated_keys(records: DataFrame) -> bool:
+    """As `has_equal_keys`, of records by the bytes of their keys, which nothing has to decode; true if one has no key.
+
+    It holds where the keys have one schema, and types whose equal values have equal bytes.
+    """
+    key = f.col("kafka.key")
+    counted = records.groupBy(f.when(key.isNotNull(), f.xxhash64(key)).alias("hash")).agg(f.count("*").alias("rows"))
+    return not counted.where("rows > 1 OR hash IS NULL").isEmpty()
+
+
 def keys_where(rows: DataFrame, ordered: Sequence[str], *conditions: str) -> list[Keys]:
     """The keys of the rows that meet each condition. `ordered`: the columns to give the bounds of."""
     parts = []

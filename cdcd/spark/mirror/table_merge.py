@@ -9,9 +9,9 @@ reads these from the version that the last run published. So a second attempt gi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
@@ -21,6 +21,7 @@ from cdcd.errors import GapError, RequestRejected
 from cdcd.spark.mirror.batch_changes import ChangeReader, Changes, NoChanges
 from cdcd.spark.mirror.batches import Batch, Batches, Work
 from cdcd.spark.mirror.merge_sql import DELETED, INSERTED, MergeSource
+from cdcd.spark.mirror.new_rows import has_equal_keys, has_repeated_keys, keys_of, only_adds
 from cdcd.spark.mirror.per_table import PerTable
 from cdcd.spark.mirror.run_log import MirroredTable
 from cdcd.spark.mirror.schema_evolution import OWN_COLUMNS, Succession, TargetSchema
@@ -44,10 +45,6 @@ from cdcd.spark.state.collapse import (
     fill_key_changes,
     single_rows,
 )
-from cdcd.spark.state.repeated_keys import RepeatedKeys, repeated_keys
-
-COUNTED_EVENTS_MIN: Final = 10_000
-"""In a smaller batch the repeated keys are not looked for: a Spark job takes longer than to collapse its events."""
 
 
 @dataclass(frozen=True)
@@ -126,17 +123,6 @@ class TableMerger:
         made = self._changes.read(batch, plan, before)
         if isinstance(made, NoChanges):
             return without_events(plan, before, made.key)
-        with _repeated_keys(batch, made) as repeated:
-            return self._merge_changes(made, repeated, plan, before, attempt)
-
-    def _merge_changes(
-        self,
-        made: Changes,
-        repeated: RepeatedKeys | None,
-        plan: MirroredTable,
-        before: MirroredTable | None,
-        attempt: Attempt,
-    ) -> MergedTable:
         stats, columns, key, narrow, ordered = made.stats, made.columns, made.key, made.narrow, made.ordered
         missing, fills, succession = made.missing, made.fills, made.succession
         writer = TableWriter(self._target, made.rules.deletes)
@@ -151,18 +137,16 @@ class TableMerger:
         if key:
             check_keyed(stats, plan.table, had_key=stats.has_keyed_rows or bool(before is not None and before.key))
             may_append = not fills and not attempt.has_appended and (was_empty or not truncates)
-            repeats = None if repeated is None else bool(repeated.count)
-            if may_append and writer.lacks(
-                after_truncate(narrow, stats), stats, key, None if was_empty else plan.target, repeats=repeats
-            ):
+            table = None if was_empty else plan.target
+            new = after_truncate(narrow, stats)
+            if may_append and _adds_each_key_once(batch, made) and writer.lacks(new, stats, key, table):
                 writer.append(plan.target, single_rows(events, columns).select(*names, *META_NAMES), attempt)
                 version, last = self._target.version(plan.target), succession.last
                 return MergedTable(replace(plan, key=list(key), version=version, columns=last), stats.events)
             if stats.has_incomplete_key_change:
                 filled = None if base is None else with_columns(base, columns, missing)
                 events = fill_key_changes(events, filled, columns, key)
-            collapsing = collapse if repeated is None else repeated.collapse
-            rows = collapsing(events, columns, stats.unchanged).withColumn(INSERTED, with_unknown())
+            rows = collapse(events, columns, stats.unchanged).withColumn(INSERTED, with_unknown())
             source = MergeSource(view, key, fallible_names(key, columns), names, stats.unchanged)
         else:
             events = keyless_rows.with_columns_of(events, succession.last)
@@ -193,10 +177,15 @@ def without_events(plan: MirroredTable, before: MirroredTable | None, key: Seque
     return MergedTable(replace(plan, key=key, version=None if before is None else before.version), 0)
 
 
-def _repeated_keys(batch: Batch, made: Changes) -> AbstractContextManager[RepeatedKeys | None]:
-    """The repeated keys of a batch, if their bytes tell them, and if it is so large that they are worth a Spark job."""
-    is_told = len(batch.keys) == 1 and 0 < len(made.key) == len(made.ordered)
-    return repeated_keys(batch.raw) if is_told and made.stats.events >= COUNTED_EVENTS_MIN else nullcontext()
+def _adds_each_key_once(batch: Batch, made: Changes) -> bool:
+    """Whether the events are inserts and rows of snapshots alone, no two of one key; perhaps after truncates."""
+    stats = made.stats
+    if not only_adds(stats) or stats.events == 1:
+        return only_adds(stats)
+    has_truncates = stats.last_truncate is not None  # they void records, and have no key
+    if not has_truncates and len(batch.keys) == 1 and len(made.key) == len(made.ordered):
+        return not has_repeated_keys(batch.raw)
+    return not has_equal_keys(keys_of(after_truncate(made.narrow, stats), made.key))
 
 
 def _went(before: MirroredTable, base: DataFrame, succession: Succession) -> bool:

@@ -21,11 +21,9 @@ from cdcd.spark.mirror.new_rows import (
     IS_NEW,
     IS_OLD,
     Keys,
-    has_equal_keys,
     has_keys_of,
     keys_of,
     keys_where,
-    only_adds,
 )
 from cdcd.spark.mirror.targets.target import Tag, Target
 from cdcd.spark.reading.missing_values import MissingValue
@@ -58,20 +56,10 @@ class TableWriter:
         lacking = {name: f.lit(None).cast(kind) for name, kind in of_table.items() if name.lower() not in has}
         return rows.withColumns(lacking | ({DELETED: f.lit(False)} if DELETED in of_table else {}))
 
-    def lacks(
-        self, events: DataFrame, stats: BatchStats, key: Sequence[str], table: str | None, *, repeats: bool | None
-    ) -> bool:
-        """Whether the table (None: it is empty) lacks the keys of these flat events, and no two events share a key.
-
-        `repeats`: whether two events do share a key; None: it is not known.
-        """
-        if repeats or not only_adds(stats):
-            return False
-        keys = keys_of(events, key)
-        if repeats is None and stats.events > 1 and has_equal_keys(keys):
-            return False
+    def lacks(self, events: DataFrame, stats: BatchStats, key: Sequence[str], table: str | None) -> bool:
+        """Whether the table (None: it is empty) lacks the keys of these flat events."""
         known = Keys(stats.events, stats.bounds)
-        return table is None or not has_keys_of(self._target.spark.table(table), keys, key, known)
+        return table is None or not has_keys_of(self._target.spark.table(table), keys_of(events, key), key, known)
 
     def append(self, table: str, rows: DataFrame, attempt: Attempt, *, merges_next: bool = False) -> None:
         """Add rows, which may lack columns of the table. `merges_next`: the attempt will also merge rows."""

@@ -38,9 +38,7 @@ UNREPRESENTABLE: Final = "_unrepresentable"
 OP: Final = "_x0_op"
 UNCHANGED: Final = "_x0_unchanged"
 FIRST_OP: Final = "_x0_first_op"
-"""Of a collapsed row: the op of its first event."""
-KEY_HASH: Final = "_x0_key_hash"
-"""Of a flat event: `key_hash`.
+"""Of a collapsed row: the op of its first event.
 
 No column of a table can have such names: `_x0_` would be the escape of a zero byte, see `avro_names`."""
 META_NAMES: Final = (COMMIT_LSN, SEQ, COMMIT_TS, UNREPRESENTABLE)
@@ -88,7 +86,7 @@ def flatten(events: DataFrame, columns: Sequence[dict[str, Any]], key: Sequence[
 
     _order (lsn: the commit LSN, seq), _lsn, OP, _ts, _row (the new row, or the deleted one), UNCHANGED,
     _lost (column -> text, for values that Avro cannot hold), _before and _lost_before (the old row, if PostgreSQL sent
-    all of it), _unkeyed, KEY_HASH, _key.
+    all of it), _unkeyed, _key.
     """
     image = f.when(f.col("op") == "d", f.lit("before")).otherwise(f.lit("after"))
     flat = events.select(
@@ -102,7 +100,6 @@ def flatten(events: DataFrame, columns: Sequence[dict[str, Any]], key: Sequence[
         f.when(f.col("identity") == "full", f.col("before")).alias("_before"),
         _texts(f.lit("before")).alias("_lost_before"),
         f.col("kafka.key").isNull().alias("_unkeyed"),
-        key_hash().alias(KEY_HASH),
     )
     return flat.withColumn("_key", _key(key, columns)).where(f"{OP} <> 'm'")
 
@@ -127,12 +124,6 @@ def without_lost_columns(events: DataFrame, columns: Sequence[dict[str, Any]], o
             changed[lost] = f.when(earlier, f.when(f.size(texts) > 0, texts)).otherwise(f.col(lost))
         events = events.withColumns(changed)
     return events
-
-
-def key_hash() -> Column:
-    """A hash of the bytes of a record's key; null if it has none."""
-    key = f.col("kafka.key")
-    return f.when(key.isNotNull(), f.xxhash64(key))
 
 
 def batch_stats(events: DataFrame, ordered: Sequence[str] = ()) -> BatchStats:
