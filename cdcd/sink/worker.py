@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable
 from threading import Thread
+from traceback import clear_frames
 
 from cdcd.errors import CdcdError, ReplayFinished
 from cdcd.sink.batch_queue import BatchQueue
@@ -97,6 +98,8 @@ class SinkWorker:
         except BaseException as error:
             log.exception("The sink failed with an unexpected error")
             self._error = error
+        if self._error is not None:
+            _forget_locals(self._error)
         self._queue.close()
         self._on_end()
         return False
@@ -156,3 +159,15 @@ class SinkWorker:
             self.committing = False
         self.durable = self._taken
         self._on_commit(result, self._clock() - now)
+
+
+def _forget_locals(error: BaseException) -> None:
+    """Let the ended functions in an error's stack keep nothing alive.
+
+    One of them may have a Kafka client. As long as anything refers to it, its threads go on after it was closed, and
+    their next request could fence the client of the next stream.
+    """
+    chained: BaseException | None = error
+    while chained is not None:
+        clear_frames(chained.__traceback__)
+        chained = chained.__cause__ or chained.__context__

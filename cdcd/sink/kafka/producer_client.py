@@ -201,11 +201,13 @@ class ProducerClient:
         """Raise what `error` means, with the best cause that is known; `topic` is the one it is about, if known."""
         if error.code() == KafkaError._TIMED_OUT:
             self._time_out(doing)
-        cause = self._cause(error)
+        raise self._failure(self._cause(error), doing, topic)
+
+    def _failure(self, cause: KafkaError, doing: str, topic: str) -> CdcdError:
         failure = to_cdcd_error(cause, doing, self._bootstrap)
         if isinstance(failure, Unpublishable):
             failure.topic = failure.topic or topic or (self._undelivered_topic if cause is self._undelivered else "")
-        raise failure
+        return failure
 
     def _cause(self, error: KafkaError) -> KafkaError:
         """Return the first error: librdkafka's later errors only say that there was an earlier one."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -380,6 +382,41 @@ def test_an_error_is_handed_over_and_ends_the_thread() -> None:
         sink.worker.check()
     assert not sink.queue.put(Batch()), "nobody takes any more"
     assert sink.durable == []
+
+
+class Client:
+    """Stands for a client of Kafka, whose threads go on as long as anything refers to it."""
+
+
+@pytest.mark.parametrize("is_chained", [False, True])
+def test_an_error_keeps_no_client_alive(monkeypatch: pytest.MonkeyPatch, is_chained: bool) -> None:
+    sink = Sink()
+    clients: list[weakref.ref[Client]] = []
+
+    def fails() -> None:
+        client = Client()
+        clients.append(weakref.ref(client))
+        raise KafkaUnavailable("no", "Wait", code="kafka-unavailable")
+
+    def publish(*_: object) -> None:
+        if not is_chained:
+            fails()
+        try:
+            fails()
+        except KafkaUnavailable as error:
+            raise RequestRejected("never", "Look", code="record-refused") from error
+
+    monkeypatch.setattr(sink.publisher, "publish", publish)
+    sink.put(10)
+    gc.disable()  # the error and the functions in its stack refer to each other
+    try:
+        assert not sink.worker.step()
+        [client] = clients
+        assert client() is None
+    finally:
+        gc.enable()
+    with pytest.raises(RequestRejected if is_chained else KafkaUnavailable):
+        sink.worker.check()
 
 
 def test_an_error_that_nobody_foresaw_is_handed_over_too(caplog: pytest.LogCaptureFixture) -> None:
