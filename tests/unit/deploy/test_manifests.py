@@ -143,7 +143,7 @@ def memory_bytes(settings: Settings) -> dict[str, int]:
         "events that wait": settings.sink.queue_bytes_max,
         "records in librdkafka": kbytes * 1024 + records * 150,
         "what the daemon reads": 16 * MEBIBYTE,
-        "the encoders": 1_000 * 8_000,
+        "the encoders": 1_000 * (12_000 + 20_000),
     }
 
 
