@@ -126,7 +126,7 @@ def _write(data: bytes, out: IO[bytes]) -> None:
 
 
 def _read(source: IO[bytes]) -> bytes | None:
-    """What was written at once; None if the input ends before it does."""
+    """The next piece that `_write` has written; None if the input ends before the piece does."""
     if len(size := source.read(_SIZE.size)) < _SIZE.size:
         return None
     [length] = _SIZE.unpack(size)

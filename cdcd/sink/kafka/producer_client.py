@@ -201,9 +201,11 @@ class ProducerClient:
         """Raise what `error` means, with the best cause that is known; `topic` is the one it is about, if known."""
         if error.code() == KafkaError._TIMED_OUT:
             self._time_out(doing)
+        # No variable has the error: by one the error and its stack would keep each other alive, and a closed client.
         raise self._failure(self._cause(error), doing, topic)
 
     def _failure(self, cause: KafkaError, doing: str, topic: str) -> CdcdError:
+        """What a failure with this cause is raised as."""
         failure = to_cdcd_error(cause, doing, self._bootstrap)
         if isinstance(failure, Unpublishable):
             failure.topic = failure.topic or topic or (self._undelivered_topic if cause is self._undelivered else "")

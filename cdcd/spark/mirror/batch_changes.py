@@ -40,9 +40,9 @@ class Changes:
     """The columns of the key that have bounds."""
     rules: TableRules
     missing: Mapping[str, MissingValue]
-    """What older rows hold in younger columns."""
+    """By column: the value of the rows that are older than the column."""
     fills: Mapping[str, MissingValue | None]
-    """What the published rows hold in the columns that this batch brings."""
+    """By column that this batch brings: the value that the published rows get; None: null."""
     succession: Succession
 
 
@@ -126,9 +126,9 @@ class ChangeReader:
         evolution: Evolution,
         missing: Mapping[str, MissingValue],
     ) -> dict[str, MissingValue | None]:
-        """What the published rows hold in the columns that this plan adds, or that came again; None: null.
+        """By column that this plan adds, or that came again: the value that the published rows get; None: null.
 
-        An earlier attempt may have added them.
+        An earlier attempt may have added the columns.
         """
         if before is None or before.version is None or not (missing or evolution.returned):
             return {}
@@ -138,10 +138,10 @@ class ChangeReader:
         return {name: missing[name] for name in added if name in missing} | {name: missing.get(name) for name in stale}
 
     def succession(self, plan: MirroredTable, before: MirroredTable | None, writers: Sequence[Writer]) -> Succession:
-        """What the published run says of the columns before these schemas of a batch.
+        """The columns that the table had before these schemas of a batch, as the published run names them.
 
-        Before its first rows, they are those of the batch's first events. The run of an older cdcd does not say it.
-        Then it is likely the schema that was published before these.
+        A table without rows has the columns of the batch's first events. The run of an older cdcd names no columns: the
+        schema before these of the batch is likely the one that was published.
         """
         if before is None or before.version is None:  # a person may have made the table, with more columns
             return Succession(writers[0].names, True, writers)

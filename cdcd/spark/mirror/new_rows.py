@@ -50,8 +50,7 @@ def only_adds(stats: BatchStats) -> bool:
 
 def has_equal_keys(keys: DataFrame) -> bool:
     """Whether two of the keys may be equal. (Two that differ may have one hash: then this is wrong about them.)"""
-    counted = keys.groupBy(f.xxhash64(*keys.columns).alias("hash")).agg(f.count("*").alias("rows"))
-    return not counted.where("rows > 1").isEmpty()
+    return _has_equal_hashes(keys, f.xxhash64(*keys.columns))
 
 
 def has_repeated_keys(records: DataFrame) -> bool:
@@ -60,7 +59,12 @@ def has_repeated_keys(records: DataFrame) -> bool:
     It holds where the keys have one schema, and types whose equal values have equal bytes.
     """
     key = f.col("kafka.key")
-    counted = records.groupBy(f.when(key.isNotNull(), f.xxhash64(key)).alias("hash")).agg(f.count("*").alias("rows"))
+    return _has_equal_hashes(records, f.when(key.isNotNull(), f.xxhash64(key)))
+
+
+def _has_equal_hashes(rows: DataFrame, hashed: Column) -> bool:
+    """Whether two rows have one hash, or some row has none."""
+    counted = rows.groupBy(hashed.alias("hash")).agg(f.count("*").alias("rows"))
     return not counted.where("rows > 1 OR hash IS NULL").isEmpty()
 
 

@@ -180,8 +180,10 @@ def without_events(plan: MirroredTable, before: MirroredTable | None, key: Seque
 def _adds_each_key_once(batch: Batch, made: Changes) -> bool:
     """Whether the events are inserts and rows of snapshots alone, no two of one key; perhaps after truncates."""
     stats = made.stats
-    if not only_adds(stats) or stats.events == 1:
-        return only_adds(stats)
+    if not only_adds(stats):
+        return False
+    if stats.events == 1:
+        return True
     has_truncates = stats.last_truncate is not None  # they void records, and have no key
     if not has_truncates and len(batch.keys) == 1 and len(made.key) == len(made.ordered):
         return not has_repeated_keys(batch.raw)
