@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import UTC, datetime
 from threading import Barrier
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from support.fix_spark import jobs
 from cdcd.errors import Fenced
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from cdcd.spark.mirror.run_log import MirroredTable
     from cdcd.spark.packages import Format
@@ -74,6 +75,86 @@ def test_of_two_processes_that_have_one_plan_or_two_of_one_number_one_publishes_
     assert planned is not None
     assert planned.run == 3
     assert spark.table(first.table).where("mirror = 'mirror' AND run = 3").count() == 1
+
+
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+def test_a_row_is_added_once_whatever_is_committed_just_before_it_and_whatever_answer_is_lost(
+    spark: SparkSession, lake: Callable[[str], str], form: Format, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cdcd.spark.mirror.run_log import PLANNED, PUBLISHED, Run, RunLog
+    from cdcd.spark.mirror.targets import target as targets
+    from cdcd.spark.mirror.targets.delta import Delta
+    from cdcd.spark.mirror.targets.iceberg import Iceberg
+
+    monkeypatch.setattr(targets, "_PAUSES_S", (0.0,))
+    kind, catalog = {"delta": Delta, "iceberg": Iceberg}[form], lake(form)
+    target = kind(spark, {})
+    own = RunLog(target, catalog, "mirror", lambda _: None)
+    peer, other = (RunLog(kind(spark, {}), catalog, name, lambda _: None) for name in ("mirror", "another"))
+    own.create()
+    before: list[Callable[[], object]] = []
+    answers: list[str] = []
+    put = target.put
+
+    def put_among_others(table: str, rows: DataFrame, seen: int | None) -> None:
+        while before:
+            before.pop()()
+        put(table, rows, seen)
+        if answers:
+            raise RuntimeError(answers.pop())
+
+    monkeypatch.setattr(target, "put", put_among_others)
+
+    def plan(run: int) -> Run:
+        return Run("mirror", run, PLANNED, "s", 100, 100, 0, 10, (_table(),))
+
+    def publish(log: RunLog, planned: Run) -> None:
+        log.write(replace(planned, state=PUBLISHED))
+
+    first, second, third = map(plan, (1, 2, 3))
+    own.write(first)
+    before.append(lambda: other.write(replace(first, mirror="another")))
+    publish(own, first)
+    before.append(peer.remove_old_files)
+    own.write(second)
+    answers.append("ConcurrentAppendException: an earlier try has made this commit")
+    publish(own, second)
+    before.append(lambda: peer.prune(1, datetime.fromtimestamp(0, UTC)))
+    answers.append("killed")
+    with pytest.raises(RuntimeError, match="killed"):
+        own.write(third)
+    assert peer.last() == (replace(second, state=PUBLISHED), third)
+    before.append(lambda: publish(peer, third))  # it has taken the plan over
+    with pytest.raises(Fenced):
+        publish(own, third)
+    before.append(lambda: peer.write(plan(4)))
+    with pytest.raises(Fenced):
+        publish(own, plan(4))  # as `compact` does, without a plan
+    columns = ", ".join("5 run" if name == "run" else name for name in spark.table(own.table).columns)
+    row = f"INSERT INTO {own.table} SELECT {columns} FROM {own.table} WHERE mirror = 'mirror' AND run = 4"
+    before.append(lambda: spark.sql(row))  # whoever has written it, and however
+    with pytest.raises(Fenced):
+        own.write(plan(5))
+    rows = spark.table(own.table).where("mirror = 'mirror'").select("run", "state").collect()
+    wanted = [(run, state) for run in (2, 3) for state in (PLANNED, PUBLISHED)] + [(4, PLANNED), (5, PLANNED)]
+    assert sorted(map(tuple, rows)) == wanted
+
+
+@pytest.mark.parametrize("form", [pytest.param("delta", marks=pytest.mark.whole), "iceberg"])
+def test_a_row_costs_one_job_and_the_next_one_needs_no_reading(
+    spark: SparkSession, lake: Callable[[str], str], form: Format
+) -> None:
+    from cdcd.spark.mirror.run_log import PUBLISHED, Run, RunLog
+    from cdcd.spark.mirror.targets.delta import Delta
+    from cdcd.spark.mirror.targets.iceberg import Iceberg
+
+    log = RunLog({"delta": Delta, "iceberg": Iceberg}[form](spark, {}), lake(form), "mirror", lambda _: None)
+    log.create()
+    for number in range(1, 5):
+        began = jobs(spark)
+        log.write(Run("mirror", number, PUBLISHED, "s", 100, 100, 0, 10, (_table(),)))
+        if number > 1:
+            assert jobs(spark) - began == 1
 
 
 def _table() -> MirroredTable:

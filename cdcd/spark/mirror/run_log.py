@@ -7,9 +7,10 @@ first MERGE, with every offset. It publishes the run after the last MERGE, by on
 between leaves its plan. The next process carries out exactly that plan, and skips the tables that are already merged.
 If two processes run one mirror, both write the same run number, and one of them gets an error.
 
-A row is only added, in one commit: that takes a part of a MERGE's time. So a run that was planned has two rows. As long
-as the table has the version at which a process has read it, the process need not read it again. Nor if the next version
-is the commit that has added the process's own row.
+A row is only added, in one commit: that takes a part of a MERGE's time. So a run that was planned has two rows. A
+process adds a row to the version of the table that it has read: if another row has come since, the commit fails, and
+the process reads again. As long as the table has that version, it need not. Nor if the next version is the commit that
+has added the process's own row.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from pyspark.sql import functions as f
 from cdcd.errors import Fenced
 from cdcd.source.table_selection import qualified_name
 from cdcd.spark.mirror.per_table import Layout
-from cdcd.spark.mirror.targets.target import Target, is_conflict
+from cdcd.spark.mirror.targets.target import Target
 
 RUNS_TABLE: Final = "cdcd_runs"
 
@@ -171,24 +172,22 @@ class RunLog:
         # As JSON: Spark would send rows of Python's to the executors, and convert them there.
         row = f.from_json(f.lit(json.dumps(document)), _COLUMNS)
         rows = self._spark.range(0, 1, 1, 1).select(row.alias("row")).select("row.*")
-        taken = "true" if run.state == PLANNED else f"(t.state = '{PUBLISHED}' OR t.token <> '{run.token}')"
-        later = f"t.mirror = '{self._mirror}' AND t.run >= {run.run}"
-        before, self._read = self._read, None
-        try:
-            is_added = self._target.put(self.table, rows, f"{later} AND (t.run > {run.run} OR {taken})")
-        except Exception as error:
-            if is_conflict(error):
-                raise self._fenced(run.run) from error
-            raise
-        if not is_added:
+        self._target.again_after_conflicts(self.table, lambda: self._add(run, rows, at))
+
+    def _add(self, run: Run, rows: DataFrame, at: datetime) -> None:
+        published, planned = self.last()
+        if _is_taken(run, planned or published):
             # Unless an earlier try has added the row, and got a conflict for an answer.
             own = self._own().where(f"run = {run.run} AND state = '{run.state}' AND token = '{run.token}'")
             if [row["at"].astimezone(UTC) for row in own.select("at").collect()] != [at]:
                 raise self._fenced(run.run)
-        elif before is not None:
-            version = self._target.follower(self.table, before[0])
-            if version is not None:  # the commits since then are one, and this is one: nobody else has added a row
-                self._know(version, *((run, None) if run.state == PUBLISHED else (before[1][0], run)))
+            return
+        assert self._read is not None
+        (seen, _), self._read = self._read, None
+        self._target.put(self.table, rows, seen)
+        version = self._target.follower(self.table, seen)
+        if version is not None:  # the commits since then are one, and this is one: nobody else has added a row
+            self._know(version, *((run, None) if run.state == PUBLISHED else (published, run)))
 
     def prune(self, keep: int, older_than: datetime) -> None:
         """Remove all but the last `keep` runs, and runs of before this time. Readers can then no longer ask for those.
@@ -223,6 +222,14 @@ class RunLog:
             "Run one process at a time, or give the second mirror another name",
             code="mirror-fenced",
         )
+
+
+def _is_taken(run: Run, newest: Run | None) -> bool:
+    """Whether another process has planned or published the same run, or a later one. `newest`: the table's row."""
+    if newest is None or newest.run < run.run:
+        return False
+    is_own_plan = newest.run == run.run and newest.state == PLANNED and newest.token == run.token
+    return run.state == PLANNED or not is_own_plan
 
 
 def parse_run(row: Any) -> Run:

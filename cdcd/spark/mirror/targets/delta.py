@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, ClassVar
-from uuid import uuid4
 
 from pyspark.sql import DataFrame, Row
 
@@ -95,10 +94,15 @@ class Delta(Target):
 
     def version(self, table: str) -> int | None:
         # DESCRIBE HISTORY would run a Spark job.
+        return int(_with_defaults(self._java(table).deltaLog(), "update").version())
+
+    def _java(self, table: str) -> Any:
+        """Delta's object for a table."""
         spark: Any = self.spark
-        log = spark._jvm.io.delta.tables.DeltaTable.forName(spark._jsparkSession, table).deltaLog()  # noqa: SLF001
-        now = log.update(*(getattr(log, f"update$default${number}")() for number in (1, 2, 3)))
-        return int(now.version())
+        session, catalogs = spark._jsparkSession, spark._jvm.org.apache.spark.sql.delta.catalog.CatalogResolver  # noqa: SLF001
+        names = session.sessionState().sqlParser().parseMultipartIdentifier(table)
+        place = catalogs.getCatalogPluginAndIdentifier(session, names.head(), names.tail())
+        return catalogs.getDeltaTableFromCatalog(session, place._1(), place._2())  # noqa: SLF001
 
     def follower(self, table: str, version: int | None) -> int | None:
         now = self.version(table)
@@ -111,15 +115,15 @@ class Delta(Target):
         keeps_rows = all(_KEEPS_ROWS.fullmatch(operation) for operation in later.values())
         return max(later) if is_vacuumed and is_whole and keeps_rows else version
 
-    def put(self, table: str, rows: DataFrame, unless: str) -> bool:
-        # Two appends never conflict. A MERGE that only inserts is nearly as quick, and Delta counts it among the reads.
-        view = f"cdcd_put_{uuid4().hex}"
-        rows.createOrReplaceTempView(view)
-        try:
-            found = self.commit(table, f"MERGE INTO {table} t USING {view} ON {unless} WHEN NOT MATCHED THEN INSERT *")
-        finally:
-            self.spark.catalog.dropTempView(view)
-        return bool(found.collect()[0]["num_inserted_rows"])
+    def put(self, table: str, rows: DataFrame, seen: int | None) -> None:
+        # Delta takes an append for blind: it would add the rows to any later version. So this says what it has read.
+        java, jvm = self._java(table), self.spark._jvm  # noqa: SLF001
+        snapshot = _with_defaults(java.deltaLog(), "getSnapshotAt", seen)
+        transaction = java.startTransaction(jvm.scala.Some(snapshot))
+        transaction.readWholeTable()
+        write = getattr(getattr(jvm.org.apache.spark.sql.delta, "DeltaOperations$Write$"), "MODULE$")
+        mode = jvm.org.apache.spark.sql.SaveMode.Append
+        transaction.commit(transaction.writeFiles(rows._jdf), _with_defaults(write, "apply", mode))  # noqa: SLF001
 
     def seen(self, table: str) -> None:
         """Nothing: txnAppId is enough."""
@@ -174,6 +178,14 @@ class Delta(Target):
             return self.spark.sql(f"VACUUM {table}{retained}").collect()
         finally:
             conf.set(_LISTING_TASKS, before)
+
+
+def _with_defaults(java: Any, method: str, *given: Any) -> Any:
+    """Call a method of Scala with the defaults of further arguments: how many there are depends on Delta's version."""
+    has, arguments = set(dir(java)), list(given)
+    while (default := f"{method}$default${len(arguments) + 1}") in has:
+        arguments.append(getattr(java, default)())
+    return getattr(java, method)(*arguments)
 
 
 def _app(tag: Tag) -> str:

@@ -105,15 +105,9 @@ class Iceberg(Target):
         self.refresh(table)
         return self.version(table)
 
-    def put(self, table: str, rows: DataFrame, unless: str) -> bool:
-        def put_once() -> bool:
-            seen = self.seen(table)
-            if not self.spark.table(table).alias("t").where(unless).isEmpty():
-                return False
-            self.append(table, rows, seen)
-            return True
-
-        return self.again_after_conflicts(table, put_once)
+    def put(self, table: str, rows: DataFrame, seen: int | None) -> None:
+        self.refresh(table)
+        self.append(table, rows, seen)
 
     def append(self, table: str, rows: DataFrame, seen: int | None, before_merge: Tag | None = None) -> None:
         # An append has no such check. An overwrite that replaces nothing has one, and its snapshot is an append's.

@@ -171,10 +171,10 @@ class Target:
                 time.sleep(pause_s)
         return change()
 
-    def put(self, table: str, rows: DataFrame, unless: str) -> bool:
-        """Add rows in one commit, unless the table, `t`, has a row that meets a condition in SQL.
+    def put(self, table: str, rows: DataFrame, seen: int | None) -> None:
+        """Add rows in one commit, unless the table has got other rows since this version.
 
-        Returns whether it has added them. Of two processes that do this at one time, the later one sees the other's.
+        It raises an error that `is_conflict` knows then.
         """
         raise NotImplementedError
 
