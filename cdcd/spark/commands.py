@@ -43,7 +43,7 @@ def translating_errors() -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError, ConnectionError) as error:
-        message = str(error).strip().split("\n", 1)[0].rstrip(".") or type(error).__name__
+        message = failures.message(error)
         raise CdcdError(f"Spark failed: {message}", failures.hint(error, message), code="spark-failed") from error
 
 

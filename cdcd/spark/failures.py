@@ -34,6 +34,13 @@ LASTING: Final = (
     ParseException, PySparkAttributeError, PySparkTypeError, PySparkValueError,
 )  # fmt: skip
 """Spark refuses what it is asked for, and would do so again."""
+FILES_GONE: Final = re.compile(r"FILE_NOT_EXIST|org\.apache\.iceberg\.exceptions\.NotFoundException")
+"""A file of a table is not there, and will not come again."""
+LOAD_AGAIN: Final = (
+    "VACUUM or another job has removed them: load the table again with `cdcd spark snapshot`, and keep old files for "
+    "some days"
+)
+_OF_PY4J: Final = re.compile(r"An error occurred while calling \S+\s+: (?=\S)")
 _LACKS_CLASS: Final = re.compile(r"ClassNotFoundException|NoClassDefFoundError|DATA_SOURCE_NOT_FOUND|Failed to find")
 _HAS_NO_GATEWAY: Final = "[JAVA_GATEWAY_EXITED]"
 _JAVA_VERSION: Final = re.compile(r'^JAVA_VERSION="([^"]+)"', re.MULTILINE)
@@ -42,6 +49,11 @@ _UNRESOLVED: Final = re.compile(r"(?:unresolved dependency|download failed): ([^
 _IMPORT: Final = "keytool -importcert -cacerts -storepass changeit -noprompt -alias proxy -file ca.pem"
 _FILES: Final = '"spark.jars" = "/jars/a.jar,/jars/b.jar"'
 _JARS: Final = "with --jars or --packages of spark-submit, or with spark.jars or spark.jars.packages under [spark]"
+
+
+def message(error: BaseException) -> str:
+    """The first line that says what has failed: Py4J's own one only names a Java method."""
+    return _OF_PY4J.sub("", str(error).strip()).split("\n", 1)[0].rstrip(".") or type(error).__name__
 
 
 def hint(error: BaseException, message: str) -> str:
@@ -53,6 +65,8 @@ def hint(error: BaseException, message: str) -> str:
         return f"See its output above. {java()}"
     if _LACKS_CLASS.search(str(error)):
         return f"A jar is missing in the session. Name these {_JARS}: {packages()}"
+    if FILES_GONE.search(str(error)):
+        return f"Files of a published version are gone. {LOAD_AGAIN}"
     if isinstance(error, LASTING):
         return "Spark refuses what the job asks for, and will do so again: correct that. Spark's own log says more"
     return "Spark's own log says more. Start the job again: it goes on where it was"

@@ -170,6 +170,10 @@ def test_a_session_draws_progress_on_a_terminal_only_and_the_file_wins(
             Py4JError("An error occurred\njava.lang.ClassNotFoundException: org.apache.kafka.common.x"),
             r"A jar is missing in the session\. Name these with --jars .*org\.apache\.spark:spark-sql-kafka",
         ),
+        (
+            Py4JError("An error occurred while calling o7.count.\n: org.apache.x: [FAILED_READ_FILE.FILE_NOT_EXIST] f"),
+            r"Spark failed: org.apache.x: \[FAILED.*load the table again with `cdcd spark snapshot`",
+        ),
         (ConnectionResetError(), r"ConnectionResetError\. Spark's own log says more"),
     ],
 )

@@ -514,6 +514,21 @@ def test_what_is_not_of_one_table_stops_all() -> None:
         assert world.rows[1].state == PLANNED
 
 
+@pytest.mark.parametrize(
+    "gone", ["[FAILED_READ_FILE.FILE_NOT_EXIST] f", "org.apache.iceberg.exceptions.NotFoundException"]
+)
+def test_a_table_whose_published_files_are_gone_is_in_quarantine_with_the_cure(gone: str) -> None:
+    world = World()
+    mirror = world.process(table_errors="quarantine")
+    mirror.run_once()
+    world.cut = cut(lsn=200, position=20, offsets=(90,))
+    world.fails = [RuntimeError(f"An error occurred while calling o7.count.\n: {gone}")]
+    mirror.run_once()
+    error = mirror.published().quarantined["public.t"]
+    assert error.startswith("lake.shop.`public_t` no longer has the files of version 1, which a run has published")
+    assert "load the table again with `cdcd spark snapshot`" in error
+
+
 def test_a_table_whose_merge_is_done_is_not_put_into_quarantine() -> None:
     world = World()
     mirror = world.process(table_errors="quarantine")

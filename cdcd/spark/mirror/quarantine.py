@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final, Literal, TypeAlias
 
-from cdcd.errors import FatalError, Fenced
+from cdcd.errors import FatalError, Fenced, GapError
 from cdcd.spark import failures
 from cdcd.spark.mirror.run_log import MirroredTable
 
@@ -40,6 +40,12 @@ class Quarantine:
 
     def put(self, table: MirroredTable, error: Exception) -> MirroredTable:
         """The table as it was published, with the error. Raises the error if it is not that of one table alone."""
+        if failures.FILES_GONE.search(str(error)):
+            error = GapError(
+                f"{table.target} no longer has the files of version {table.version}, which a run has published",
+                failures.LOAD_AGAIN,
+                code="mirror-load-again",
+            )
         is_lasting = isinstance(error, (FatalError, *failures.LASTING)) and not isinstance(error, Fenced)
         if self._table_errors == "stop" or not is_lasting:
             raise error
