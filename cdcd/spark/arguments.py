@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from typing import TypeAlias
+from operator import index
+from typing import SupportsIndex, TypeAlias
 
 from cdcd.errors import SettingsError
 from cdcd.lsn import parse_lsn
@@ -72,13 +73,14 @@ def lsn_or_time(position: Position) -> int | datetime:
         return position if position.tzinfo is not None else position.replace(tzinfo=UTC)
     if isinstance(position, date):
         return datetime(position.year, position.month, position.day, tzinfo=UTC)
-    if not isinstance(position, str):
-        return position
-    for read in parse_lsn, lambda text: lsn_or_time(datetime.fromisoformat(text)):
-        try:
-            return read(position)
-        except ValueError:
-            continue
+    if isinstance(position, SupportsIndex) and not isinstance(position, bool) and index(position) >= 0:
+        return index(position)
+    if isinstance(position, str):
+        for read in parse_lsn, lambda text: lsn_or_time(datetime.fromisoformat(text)):
+            try:
+                return read(position)
+            except ValueError:
+                continue
     raise SettingsError(
         f"{position!r} is neither an LSN nor a time",
         "Write an LSN as 16/B374D848 or as a number, a time as 2026-11-25 05:00:00+00:00 or as a datetime",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, date, datetime, timedelta, timezone
 from typing import Any
 
@@ -59,9 +60,10 @@ def test_a_position_is_an_lsn_or_a_time(given: Any, meant: Any) -> None:
     assert lsn_or_time(given) == meant
 
 
-def test_a_table_in_the_place_of_a_position_is_refused_by_name() -> None:
-    with pytest.raises(SettingsError, match=r"'public\.t' is neither an LSN nor a time"):
-        lsn_or_time("public.t")
+@pytest.mark.parametrize("given", ["public.t", "", "yesterday", "2026-13-01", -1, True, 1.5, ["0/1"]])
+def test_what_is_no_position_is_refused_by_its_value(given: Any) -> None:
+    with pytest.raises(SettingsError, match=re.escape(f"{given!r} is neither an LSN nor a time")):
+        lsn_or_time(given)
 
 
 @pytest.mark.parametrize(
@@ -70,10 +72,17 @@ def test_a_table_in_the_place_of_a_position_is_refused_by_name() -> None:
         ("hudi", {}, "no table format 'hudi'"),
         ("delta", {"deletes": "sofft"}, "no deletes 'sofft'"),
         ("delta", {"schema_changes": "widen"}, "no schema_changes 'widen'"),
+        ("delta", {"table_errors": "ignore"}, "no table_errors 'ignore'"),
+        ("delta", {"table_names": "upper"}, "no table_names 'upper'"),
         ("delta", {"name": "my mirror"}, "no name for a mirror"),
+        ("delta", {"parallel": 0}, "parallel = 0 is below 1"),
+        ("delta", {"rows_max": -1}, "rows_max = -1 is below 1"),
+        ("delta", {"per_table": ["public.t"]}, "'public.t' is no entry"),
+        ("delta", {"views": "lake.shop"}, "views = 'lake.shop' has the tables themselves"),
+        ("delta", {"tags": True}, "Delta has no tags"),
     ],
 )
-def test_an_unknown_option_of_a_mirror_is_refused(form: Any, options: Any, message: str) -> None:
+def test_an_option_that_a_mirror_cannot_have_is_refused(form: Any, options: Any, message: str) -> None:
     nothing: Any = None
     with pytest.raises(SettingsError, match=message):
         make_mirror(nothing, nothing, "public.*", "lake.shop", form, MirrorOptions(**options))

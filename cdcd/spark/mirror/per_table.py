@@ -91,7 +91,8 @@ class TableOptions:
         """An entry from a mapping. Raises SettingsError if it has another field, or a value that none allows."""
         if isinstance(given, cls):
             return given
-        assert isinstance(given, Mapping)
+        if not isinstance(given, Mapping):
+            raise SettingsError(f"per_table: {given!r} is no entry", 'Write {"match": "public.t", ...}', code=_CODE)
         known = [each.name for each in fields(cls)]
         if strange := sorted(given.keys() - set(known)):
             raise SettingsError(f"per_table: there is no {strange[0]!r}", f"Use {', '.join(known)}", code=_CODE)

@@ -83,11 +83,23 @@ def make_mirror(
     _check("schema_changes", options.schema_changes, ("stop", "follow"))
     _check("table_names", options.table_names, ("lower", "escaped", "postgresql"))
     _check("table_errors", options.table_errors, ("quarantine", "stop"))
+    for name in "rows_max", "parallel":
+        if getattr(options, name) < 1:
+            raise SettingsError(f"{name} = {getattr(options, name)} is below 1", code="mirror-settings-invalid")
     if not options.name.replace("_", "").isalnum():
         raise SettingsError(
             f"{options.name!r} is no name for a mirror", "Use letters, digits and _", code="mirror-settings-invalid"
         )
     catalog = _quoted(catalog)
+    views = _quoted(options.views) if options.views else ""
+    if views == catalog:
+        raise SettingsError(
+            f"views = {options.views!r} has the tables themselves",
+            "Name another schema",
+            code="mirror-settings-invalid",
+        )
+    if options.tags and format == "delta":
+        raise SettingsError("Delta has no tags", "Leave tags out, or use views", code="mirror-settings-invalid")
     target = _TARGETS[format](spark, options.properties, options.on_step)
     entries = [TableOptions.of(each) for each in options.per_table]
     for entry in entries:
@@ -98,15 +110,6 @@ def make_mirror(
     quarantine = Quarantine(options.table_errors, options.on_step)
     planner = Planner(topics.cuts, topics.names, place, options.rows_max, options.on_step, quarantine)
     merger = HistoryMerger(Batches(topics.kafka, topics.writers), target, per_table)
-    views = _quoted(options.views) if options.views else ""
-    if views == catalog:
-        raise SettingsError(
-            f"views = {options.views!r} has the tables themselves",
-            "Name another schema",
-            code="mirror-settings-invalid",
-        )
-    if options.tags and format == "delta":
-        raise SettingsError("Delta has no tags", "Leave tags out, or use views", code="mirror-settings-invalid")
     run_log = RunLog(target, catalog, options.name, ReaderViews(target, views, options.tags).show)
     return Mirror(options.name, planner, run_log, merger, target, options.parallel, options.on_step, quarantine)
 
