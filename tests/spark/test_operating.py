@@ -10,17 +10,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 from servers.processes import free_port
-from support.fix_spark import jobs
+from support.fix_spark import given, jobs
 from support.registry import Registry
 from support.stream import StreamFixture
 
 from cdcd.cli.main import main
-from cdcd.errors import RequestRejected, SettingsError
+from cdcd.errors import GapError, RequestRejected, SettingsError
 from cdcd.lsn import format_lsn
 
 if TYPE_CHECKING:
     from cdcd.spark import Cdc
     from cdcd.spark.packages import Format
+
+
+VACUUM = {
+    "spark.databricks.delta.retentionDurationCheck.enabled": "false",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",  # else it has 10,000 tasks
+}
 
 
 def test_events_are_decoded_by_the_schemas_of_a_registry(stream: StreamFixture, cdc: Cdc) -> None:
@@ -104,31 +110,47 @@ def test_maintenance_by_others_takes_no_published_row_and_readers_elsewhere_are_
     stream.sql("CREATE TABLE t (v int)", "ALTER TABLE t REPLICA IDENTITY FULL")
     daemon = stream.daemon(sink={"transaction_linger_ms": 20}).start()
     daemon.wait_for_log("going on")
-    catalog, sql = lake(form), cdc.spark.sql
-    mirror = cdc.mirror("*", catalog, form, table_errors="stop")
+    catalog, views, sql = lake(form), lake("delta"), cdc.spark.sql
+    mirror = cdc.mirror("*", catalog, form, table_errors="stop", views=views)
     reader = type(cdc)(cdc.spark.newSession(), stream.broker, stream.prefix).mirror("*", catalog, form)
+    in_sql = cdc.spark.newSession()
+    in_sql.conf.set("spark.sql.catalog.ice.cache-enabled", "false")
+
+    def upkeep() -> None:
+        statements = [f"OPTIMIZE {catalog}.public_t", f"VACUUM {catalog}.public_t RETAIN 0 HOURS"]
+        if form == "iceberg":
+            name = f"table => '{catalog.rpartition('.')[2]}.public_t'"
+            rewrite = f"rewrite_data_files({name}, options => map('rewrite-all', 'true'))"
+            expire = f"expire_snapshots({name}, older_than => timestamp '9999-01-01', retain_last => 1)"
+            statements = [f"CALL ice.system.{call}" for call in (rewrite, expire)]
+        with given(cdc.spark, VACUUM):
+            for statement in statements:
+                sql(statement).collect()
+
     for number in range(2):
         stream.sql(f"INSERT INTO t SELECT {number} FROM generate_series(1, 3)")
         daemon.wait_until_confirmed()
         mirror.run_once()
         assert reader.published_lsn() == mirror.published_lsn(), "what it has kept is older"
-        assert reader.as_of()["public.t"].count() == 3 * (number + 1)
-    if form == "delta":
-        cdc.spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
-        for statement in f"OPTIMIZE {catalog}.public_t", f"VACUUM {catalog}.public_t RETAIN 0 HOURS":
-            sql(statement).collect()
-        cdc.spark.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")
-    else:
-        lake_name, _, schema = catalog.partition(".")
-        rewrite = f"table => '{schema}.public_t', options => map('rewrite-all', 'true')"
-        expire = f"table => '{schema}.public_t', older_than => timestamp '9999-01-01', retain_last => 1"
-        for call in f"rewrite_data_files({rewrite})", f"expire_snapshots({expire})":
-            sql(f"CALL {lake_name}.system.{call}").collect()
+        shown = in_sql.sql(f"SELECT count(*) FROM {views}.public_t").collect()[0][0]
+        assert shown == reader.as_of()["public.t"].count() == 3 * (number + 1)
+    upkeep()
     assert mirror.as_of()["public.t"].count() == 6
     stream.sql("DELETE FROM t WHERE v = 0")  # of a table without a key: needs the published rows
     daemon.wait_until_confirmed()
     mirror.run_once()
     assert [row["v"] for row in mirror.as_of()["public.t"].collect()] == [1, 1, 1]
+    sql(
+        f"DELETE FROM {catalog}.public_t WHERE _duplicate = 1"
+    )  # a person changes rows, so no version has the published ones
+    upkeep()
+    stream.sql("DELETE FROM t WHERE ctid = (SELECT max(ctid) FROM t)")
+    daemon.wait_until_confirmed()
+    with pytest.raises(GapError, match=r"no longer has the (files of version|snapshot) .*, which a run has published"):
+        mirror.run_once()
+    with cdc.snapshot(stream.dsn, "public.t") as snapshot:
+        mirror.load(snapshot)  # the hint
+    assert cdc.verify(stream.dsn, "public.t", mirror).ok
 
 
 @pytest.mark.whole

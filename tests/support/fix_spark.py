@@ -11,7 +11,8 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -70,6 +71,19 @@ def jobs(session: SparkSession) -> int:
     """How many Spark jobs a session has run: a figure that other work on the machine does not change."""
     context: Any = session.sparkContext
     return int(context._jsc.sc().dagScheduler().numTotalJobs())
+
+
+@contextmanager
+def given(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Inside the `with` block a session has these settings."""
+    before = {name: session.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        session.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            session.conf.unset(name) if value is None else session.conf.set(name, value)
 
 
 @pytest.fixture(scope="session")
