@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from threading import Timer
 
@@ -15,6 +16,8 @@ pytest.importorskip("pyspark")
 from psycopg.conninfo import conninfo_to_dict
 from support.fix_postgres import Database
 
+from cdcd.source.exported_snapshot import export_snapshot
+from cdcd.source.server_errors import SlotWaits
 from cdcd.source.session import PINNED, connect, parameters
 from cdcd.spark.exported_snapshot import ExportedSnapshot, login
 from cdcd.spark.load import jdbc
@@ -72,3 +75,15 @@ def test_a_snapshot_that_waits_for_an_open_transaction_names_it(
             timer.join()
             assert snapshot.lsn
     assert "a long writer" in caplog.text
+
+
+def test_a_snapshot_does_not_wait_for_an_open_transaction_for_ever(database: Database) -> None:
+    database.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION cdcd FOR TABLE t")
+    soon = partial(export_snapshot, timeout_s=1.0)
+    with psycopg.connect(database.dsn, application_name="a long writer") as writer:
+        writer.execute("INSERT INTO t VALUES (1)")
+        with (
+            pytest.raises(SlotWaits, match="a long writer"),
+            ExportedSnapshot(database.dsn, "cdcd", ["public.t"], soon),
+        ):
+            pass
