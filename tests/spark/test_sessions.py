@@ -1,0 +1,89 @@
+"""The tables of a lake are the same whatever a session's settings say, and with compiled plans as users have them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+from support import workload
+from support.fix_spark import SMALL_DATA, given
+from support.stream import StreamFixture
+
+if TYPE_CHECKING:
+    from cdcd.spark import Cdc
+    from cdcd.spark.packages import Format
+
+FORMATS = ("delta", "iceberg")
+ODD = {
+    "spark.sql.timestampType": "TIMESTAMP_NTZ",
+    "spark.sql.session.timeZone": "Asia/Kolkata",
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.ansi.enabled": "false",
+    "spark.sql.storeAssignmentPolicy": "STRICT",
+    "spark.sql.legacy.timeParserPolicy": "LEGACY",
+    "spark.sql.parser.escapedStringLiterals": "true",
+}
+AS_USERS_HAVE = {
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
+    "spark.sql.adaptive.enabled": "true",
+}
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("form", FORMATS)
+def test_no_setting_of_a_session_changes_a_type_or_a_row(
+    stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str], form: Format
+) -> None:
+    columns = 'at timestamptz, local timestamp, ats timestamptz[], j jsonb, "Name" text'
+    stream.sql(f"CREATE TABLE t (id int PRIMARY KEY, {columns})", f"CREATE TABLE bag ({columns})")
+    stream.sql("ALTER TABLE bag REPLICA IDENTITY FULL")
+    daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
+    instant = "'2026-03-29 02:30:00.000001Z'::timestamptz"
+    values = (
+        f"""{instant}, '2026-03-29 02:30:00.000001', ARRAY[{instant}], '{{"a": "it''s \\\\ q"}}', E'it''s \\\\ "q"'"""
+    )
+    catalog = lake(form)
+    mirror = cdc.mirror("*", catalog, form, table_errors="stop")
+    with given(cdc.spark, ODD):
+        stream.sql(f"INSERT INTO t VALUES (1, {values})", f"INSERT INTO bag VALUES ({values})")
+        stream.sql("INSERT INTO t (id) VALUES (2)", "INSERT INTO bag (at) VALUES (now())")
+        daemon.wait_until_confirmed()
+        mirror.run_once()
+        stream.sql("UPDATE t SET id = 3 WHERE id = 1", 'DELETE FROM bag WHERE "Name" IS NULL')
+        stream.sql(f"ALTER TABLE t ADD more timestamptz DEFAULT {instant}", "INSERT INTO t (id) VALUES (4)")
+        daemon.wait_until_confirmed()
+        mirror.run_once()
+        for compared in (mirror, None):
+            report = cdc.verify(stream.dsn, "public.*", compared)
+            assert report.ok, report.as_text()
+        with cdc.snapshot(stream.dsn, ["public.bag"]) as snapshot:
+            mirror.load(snapshot)
+    for name in "t", "bag":
+        types = dict(cdc.spark.table(f"{catalog}.public_{name}").dtypes)
+        assert (types["at"], types["local"], types["ats"]) == ("timestamp", "timestamp_ntz", "array<timestamp>")
+        assert types["_commit_ts"] == "timestamp"
+    report = cdc.verify(stream.dsn, "public.*", mirror)
+    assert report.ok, report.as_text()
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("form", FORMATS)
+def test_compiled_plans_give_the_same_rows(
+    stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str], form: Format
+) -> None:
+    stream.sql(workload.SCHEMA)
+    daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
+    assert AS_USERS_HAVE.keys() == SMALL_DATA.keys()
+    with given(cdc.spark, AS_USERS_HAVE), psycopg.connect(stream.dsn, autocommit=True) as connection:
+        mirror = cdc.mirror("*", lake(form), form, table_errors="stop")
+        for part in range(2):
+            workload.mix(connection, 1 + part * 1000, 60)
+            daemon.wait_until_confirmed()
+            mirror.run_once()
+        report = cdc.verify(stream.dsn, "*.*", mirror)
+        assert report.ok, report.as_text()
