@@ -157,6 +157,7 @@ BLOCKS: dict[str, dict[str, Executes]] = {
     },
     "spark": {
         "# mirror.toml": NotExecuted("somebody ran it by hand on a bare machine; tests/spark has settings of its own"),
+        "# iceberg.toml": "spark/test_catalogs.py::test_the_page_mirrors_into_catalogs_of_iceberg_that_need_no_server",
         "[mirror]": NotExecuted("spark/test_reader_views.py makes such views in a schema of its own"),
         "SELECT DISTINCT": NotExecuted("spark/test_reader_views.py asks so, of views of its own"),
         "SELECT lsn": NotExecuted("spark/test_reader_views.py asks DuckDB so, of tables of its own"),
