@@ -103,6 +103,29 @@ def test_rows_that_the_publication_filters_out_are_neither_loaded_nor_missing(
 
 
 @pytest.mark.whole
+def test_a_table_without_rows_comes_into_the_lake_by_a_load_and_goes_on_from_there(
+    stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str]
+) -> None:
+    stream.sql("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE bag (v text)")
+    stream.sql("ALTER TABLE bag REPLICA IDENTITY FULL", "CREATE TABLE other (id int PRIMARY KEY)")
+    daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
+    stream.sql("INSERT INTO other VALUES (1)")
+    daemon.wait_until_confirmed()
+    mirror = cdc.mirror("*", lake("iceberg"), "iceberg", table_errors="stop")
+    with cdc.snapshot(stream.dsn, "public.*") as snapshot:
+        mirror.load(snapshot)
+    assert {name: rows.count() for name, rows in mirror.as_of().items()} == {
+        "public.t": 0, "public.bag": 0, "public.other": 1
+    }  # fmt: skip
+    stream.sql("INSERT INTO t VALUES (1)", "INSERT INTO bag VALUES ('a'), ('a')")
+    daemon.wait_until_confirmed()
+    mirror.run_once()
+    report = cdc.verify(stream.dsn, "public.*", mirror)
+    assert report.ok, report.as_text()
+
+
+@pytest.mark.whole
 def test_children_that_inherit_and_partitions_without_wal_are_read_as_the_stream_has_them(
     stream: StreamFixture, cdc: Cdc
 ) -> None:
