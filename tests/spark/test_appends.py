@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 FORMATS = ("delta", "iceberg")
 DELTA_WHOLE = (pytest.param("delta", marks=pytest.mark.whole), "iceberg")
 """The usual run plays the format that is quicker."""
-MIN = "cdcd.spark.mirror.table_write.APPENDED_ROWS_MIN"
+MIN = "cdcd.spark.mirror.new_rows._APPENDED_ROWS_MIN"
 
 
 class Crash(Exception):
@@ -116,13 +117,24 @@ def test_rows_that_the_target_lacks_are_appended_and_others_merged(
     assert run("TRUNCATE t", "INSERT INTO t VALUES (1, 'after')") == ["merge"]
 
 
-def test_keys_that_are_repeated_are_told_by_their_bytes(spark: SparkSession) -> None:
-    from cdcd.spark.mirror.new_rows import has_repeated_keys
+def test_repeated_keys_are_told_apart_by_whether_an_insert_has_them(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cdcd.spark.mirror.new_rows import repeated_keys
+    from cdcd.spark.state.collapse import OP
 
-    keys = spark.createDataFrame([(bytearray(b"a"),), (bytearray(b"b"),)], "key binary").selectExpr("struct(key) kafka")
-    assert not has_repeated_keys(keys)
-    assert has_repeated_keys(keys.union(keys.where("kafka.key = 'b'")))
-    assert has_repeated_keys(keys.union(spark.sql("SELECT struct(CAST(null AS binary) AS key) AS kafka")))
+    monkeypatch.setattr(MIN, 1)
+    stats: Any = SimpleNamespace(events=4, inserted=SimpleNamespace(rows=1))
+
+    def found(*events: tuple[int, str]) -> tuple[bool, bool]:
+        frame = spark.createDataFrame([((key,), op) for key, op in events], f"_key struct<id: int>, {OP} string")
+        repeated = repeated_keys(frame, stats)
+        return repeated.of_inserts, repeated.of_others
+
+    assert found((1, "c"), (2, "c"), (3, "u"), (4, "d")) == (False, False)
+    assert found((1, "c"), (3, "u"), (3, "d")) == (False, True)
+    assert found((1, "c"), (1, "u"), (3, "d")) == (True, False)
+    assert found((1, "c"), (1, "d"), (3, "u"), (3, "u")) == (True, True)
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -181,17 +193,18 @@ def test_two_processes_that_append_by_one_plan_add_the_rows_once(
         assert (target.tagged(table, tag), target.appended(table, tag)) == (not is_half, is_half)
 
 
-def test_keys_that_are_equal_are_found_and_bounded(spark: SparkSession) -> None:
-    from cdcd.spark.mirror.new_rows import has_equal_keys, has_keys_of, keys_where
+def test_keys_of_a_batch_are_bounded_and_found_in_the_target(spark: SparkSession) -> None:
+    from cdcd.spark.mirror.new_rows import has_keys_of, parted
+    from cdcd.spark.state.collapse import FIRST_OP, OP
 
-    keys = spark.createDataFrame([(3, "x"), (None, "z"), (1, "z")], "a int, b string")
-    assert not has_equal_keys(keys)
-    assert has_equal_keys(keys.union(keys.where("a = 1")))
-    [known] = keys_where(keys, ["a", "b"], "true")
-    assert (known.rows, known.bounds) == (3, {"b": ("x", "z")}), "the null lies outside all bounds"
+    collapsed = spark.createDataFrame(
+        [(3, "x", "c", "u"), (None, "z", "c", "u"), (1, "z", "c", "d"), (5, "y", "u", "u")],
+        f"a int, b string, {FIRST_OP} string, {OP} string",
+    )
+    parts = parted(collapsed, ["a", "b"])
+    assert (parts.inserted_keys.rows, parts.new, parts.other_keys.rows) == (3, 2, 1)
+    assert parts.inserted_keys.bounds == {"b": ("x", "z")}, "the null lies outside all bounds"
+    assert parts.other_keys.bounds == {"a": (5, 5), "b": ("y", "y")}
     rows = spark.createDataFrame([(3, "y"), (None, "z"), (1, "a")], "a int, b string")
-    assert has_keys_of(rows, keys, ["a", "b"], known), "the null is a key of both"
-    assert not has_keys_of(rows.where("a IS NOT NULL"), keys, ["a", "b"], known)
-    mixed = spark.createDataFrame([(1, "c"), (5, "u"), (9, "c")], "a int, op string")
-    new, old = keys_where(mixed, ["a"], "op = 'c'", "op <> 'c'")
-    assert (new.rows, new.bounds, old.rows, old.bounds) == (2, {"a": (1, 9)}, 1, {"a": (5, 5)})
+    assert has_keys_of(rows, parts.inserted, ["a", "b"], parts.inserted_keys), "the null is a key of both"
+    assert not has_keys_of(rows.where("a IS NOT NULL"), parts.inserted, ["a", "b"], parts.inserted_keys)

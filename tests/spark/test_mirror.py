@@ -30,6 +30,8 @@ ICEBERG_WHOLE = ("delta", pytest.param("iceberg", marks=pytest.mark.whole))
 TABLES = ("public.customers", "public.documents", "public.ledger")
 """One with a key that Avro cannot always hold, one with unchanged TOAST values, one without a key."""
 
+COLUMNS = """SELECT array_agg(attname::text ORDER BY attnum) FROM pg_attribute
+    WHERE attrelid = 't'::regclass AND attnum > 0 AND NOT attisdropped"""
 OURS = ("_row_hash", "_duplicate", "_is_deleted")
 
 
@@ -52,7 +54,7 @@ def check(mirror: Mirror, stream: StreamFixture, tables: Sequence[str] = TABLES)
 def test_random_histories_come_out_equal_through_crashes_between_any_two_statements(
     stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, form: Format
 ) -> None:
-    monkeypatch.setattr("cdcd.spark.mirror.table_write.APPENDED_ROWS_MIN", 1)
+    monkeypatch.setattr("cdcd.spark.mirror.new_rows._APPENDED_ROWS_MIN", 1)
     chance = random.Random(8)
     catalog = lake(form)
     stream.sql(workload.SCHEMA)
@@ -416,3 +418,37 @@ def test_a_table_that_another_one_replaces_leaves_the_lake_with_all_its_rows(
     )
     replace("DELETE FROM bag WHERE v = 9", "BEGIN; DROP TABLE t; CREATE TABLE t (id int PRIMARY KEY, v int); COMMIT")
     assert mirror.as_of()["public.t"].count() == 0
+
+
+def test_a_batch_is_looked_through_before_it_is_decoded_only_if_its_schema_is_another_one(
+    stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cdcd.spark.mirror.batches import Batch
+
+    looked, headers = [], Batch.headers
+
+    def noted(batch: Batch) -> Any:
+        looked.append(batch)
+        return headers(batch)
+
+    monkeypatch.setattr(Batch, "headers", noted)
+    stream.sql("CREATE TABLE t (id int PRIMARY KEY, v int)")
+    daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
+    mirror = cdc.mirror(["*"], lake("iceberg"), "iceberg")
+
+    def looks(*statements: str) -> int:
+        looked.clear()
+        stream.sql(*statements)
+        daemon.wait_until_confirmed()
+        mirror.run_once()
+        [(columns,)] = stream.sql(COLUMNS)
+        assert content(mirror.as_of()["public.t"], columns) == stream.content("public", "t")
+        return len(looked)
+
+    assert looks("INSERT INTO t VALUES (1, 1), (2, 2)") == 0, "the table has one schema"
+    assert looks("UPDATE t SET v = 3 WHERE id = 1") == 0
+    assert looks("INSERT INTO t VALUES (3, 3)", "ALTER TABLE t ADD w int", "INSERT INTO t VALUES (4, 4, 4)") == 1
+    assert looks("DELETE FROM t WHERE id = 2") == 1, "nothing tells which of the two schemas"
+    assert looks("INSERT INTO t VALUES (5, 5, 5)", "UPDATE t SET w = 0") == 0, "as the batch before"
+    assert looks("ALTER TABLE t DROP w", "UPDATE t SET v = 0", "TRUNCATE t", "INSERT INTO t VALUES (1, 2)") == 1

@@ -37,7 +37,7 @@ from cdcd.spark.mirror.targets.delta import Delta
 from cdcd.spark.mirror.targets.iceberg import Iceberg
 from cdcd.spark.reading.cuts import Cut
 from cdcd.spark.reading.writer_schemas import RegistryWriters
-from cdcd.spark.state.key_bounds import bounds
+from cdcd.spark.state.key_bounds import Keys, keys_of_groups
 from cdcd.spark.status import MirrorStatus
 
 TOPIC = "p.public.t"
@@ -695,10 +695,11 @@ def test_a_merge_names_the_bounds_of_its_keys_so_that_other_files_are_not_read()
 
 
 def test_a_column_that_is_null_in_some_row_or_too_long_has_no_bounds() -> None:
-    names, groups = ["a", "b", "c"], [[1, 5, 2, "x", "x", 2, None, None, 0], [0, 3, 3, "w" * 201, "y", 3, 7, 8, 3]]
-    assert bounds(names, groups, 5) == {"a": (0, 5)}
-    assert bounds(names, [groups[0]], 2) == {"a": (1, 5), "b": ("x", "x")}
-    assert bounds(names, [], 0) == {}
+    first, second = [1, 5, 2, "x", "x", 2, None, None, 0], [0, 3, 3, "w" * 201, "y", 3, 7, 8, 3]
+    names = ["a", "b", "c"]
+    assert keys_of_groups(names, [(2, first), (3, second)]) == Keys(5, {"a": (0, 5)})
+    assert keys_of_groups(names, [(2, first)]) == Keys(2, {"a": (1, 5), "b": ("x", "x")})
+    assert keys_of_groups(names, []) == Keys(0, {})
 
 
 def test_rows_come_back_in_a_table_that_had_soft_deletes() -> None:

@@ -14,15 +14,23 @@ from pyspark.sql import functions as f
 
 from cdcd.errors import RequestRejected
 from cdcd.spark.mirror.batch_schemas import batch_schemas, last_headers, writers_after_truncate
-from cdcd.spark.mirror.batches import Batch
+from cdcd.spark.mirror.batches import Batch, with_keys_of
 from cdcd.spark.mirror.per_table import PerTable, TableRules
 from cdcd.spark.mirror.run_log import MirroredTable
 from cdcd.spark.mirror.schema_evolution import Evolution, Succession, TargetSchema
 from cdcd.spark.mirror.targets.target import Target
-from cdcd.spark.reading.decoding import decode, in_order
+from cdcd.spark.reading.decoding import WriterOrder, decode, in_order
 from cdcd.spark.reading.missing_values import MissingValue, missing_values
 from cdcd.spark.reading.writer_schemas import Writer, Writers
-from cdcd.spark.state.collapse import BatchStats, batch_stats, flatten, ordered_names, without_lost_columns
+from cdcd.spark.state.collapse import (
+    OP,
+    BatchStats,
+    batch_stats,
+    flatten,
+    ordered_names,
+    without_lost_columns,
+    without_messages,
+)
 
 
 @dataclass(frozen=True)
@@ -30,9 +38,7 @@ class Changes:
     """The events of a batch, decoded."""
 
     events: DataFrame
-    """Flat, in the table's columns; also those that a truncate voids."""
-    narrow: DataFrame
-    """The same in the columns of the key, if there is one."""
+    """Flat, in the table's columns; also those that a truncate voids. Persisted while the batch is."""
     stats: BatchStats
     columns: list[dict[str, Any]]
     key: Sequence[str]
@@ -53,60 +59,163 @@ class NoChanges:
     key: list[str] | None
 
 
+@dataclass(frozen=True)
+class _Schemas:
+    """What wrote the records of a batch."""
+
+    writers: Sequence[Writer]
+    order: WriterOrder
+    key: Sequence[str]
+    succession: Succession
+    evolution: Evolution
+    only: _OneSchema | None = None
+    """A guess: others may have written some of the records."""
+
+
+@dataclass(frozen=True)
+class _OneSchema:
+    """The schema of all values of a batch, and that of its keys (None: it has no keys)."""
+
+    value: Writer
+    key: Writer | None
+
+
 class ChangeReader:
-    """Decodes the batches of tables. Several threads may use it."""
+    """Decodes the batches of tables. Several threads may use it.
+
+    The schemas of a batch are known once its records are read, but decoding needs them before. Most batches have one
+    schema, that of the batch before. So a large batch is decoded by that schema while it is read; only if some record
+    turns out to have another one, all are looked through first.
+    """
 
     def __init__(self, writers: Writers, target: Target, per_table: PerTable) -> None:
         self._writers = writers
         self._target = target
         self._per_table = per_table
+        self._last: dict[str, _OneSchema] = {}
+        """By topic: the schema of the last batch, if it had one alone."""
 
-    def read(self, batch: Batch, plan: MirroredTable, before: MirroredTable | None) -> Changes | NoChanges:
-        """The decoded events of a batch. The table has been made for them, or altered."""
-        raw = batch.raw
-        writers, key = batch_schemas(
-            self._writers, batch.values, batch.keys, plan, before, lambda found: last_headers(raw, found, plan.topic)
+    def read(
+        self, batch: Batch, plan: MirroredTable, before: MirroredTable | None, *, by_key: bool = True
+    ) -> Changes | NoChanges:
+        """The decoded events of a batch. The table has been made for them, or altered.
+
+        Without `by_key`, the events count as those of a table without a key, and each truncate is one event.
+        """
+        schemas = None if batch.is_read else self._likely(plan, before, by_key=by_key)
+        if schemas is not None:
+            made = self._decoded(batch, plan, before, schemas, by_key=by_key)
+            if not made.stats.unknown:
+                return made if made.stats.events else NoChanges(list(made.key))
+        found = self._found(batch, plan, before, by_key=by_key)
+        return found if isinstance(found, NoChanges) else self._decoded(batch, plan, before, found, by_key=by_key)
+
+    def _likely(self, plan: MirroredTable, before: MirroredTable | None, *, by_key: bool) -> _Schemas | None:
+        """The schemas of a batch that nobody has looked through; None if nothing tells them.
+
+        A table is made for them only if no others exist, and altered for none.
+        """
+        where = plan.schema, plan.name, plan.topic
+        is_new = not self._target.exists(plan.target) or self._target.version(plan.target) is None
+        only = None if is_new else self._last.get(plan.topic)
+        if only is None:
+            values, keys = (
+                (not is_new and self._writers.known(*where, subject)) or self._writers.of(*where, subject)
+                for subject in ("value", "key")
+            )
+            if len(values) != 1 or len(keys) > 1:
+                return None
+            only = _OneSchema(values[0], keys[0] if keys else None)
+        key = only.key.key if only.key is not None and by_key else ()
+        if by_key and before is not None and before.key is not None and tuple(before.key) != key:
+            return None
+        writers = [only.value]
+        succession = self.succession(plan, before, writers)
+        schema = TargetSchema(self._target, self._per_table.rules(plan.schema, plan.name))
+        fit = schema.fit if is_new else schema.fit_for
+        evolution = fit(plan.target, writers, key, succession)
+        return (
+            None if evolution is None else _Schemas(writers, WriterOrder(writers, {}), key, succession, evolution, only)
         )
+
+    def _found(
+        self, batch: Batch, plan: MirroredTable, before: MirroredTable | None, *, by_key: bool
+    ) -> _Schemas | NoChanges:
+        """The schemas of a batch, which is looked through."""
+        headers = batch.headers()
+        raw = batch.records
+        key: list[str] | None = []
+        if by_key:
+            writers, key = batch_schemas(
+                self._writers,
+                headers.values,
+                headers.keys,
+                plan,
+                before,
+                lambda found: last_headers(raw, found, plan.topic),
+            )
+        else:
+            writers = self._writers.find(headers.values, plan.schema, plan.name, plan.topic, "value")
         if not writers:
             return NoChanges(key)
+        self._note(plan, writers, headers.keys if by_key else ())
         order = in_order(raw, writers, plan.topic)
-        rules = self._per_table.rules(plan.schema, plan.name)
-        schema = TargetSchema(self._target, rules)
+        schema = TargetSchema(self._target, self._per_table.rules(plan.schema, plan.name))
         succession = self.succession(plan, before, order.writers)
         try:
             evolution = schema.fit(plan.target, writers, key or (), succession)
         except RequestRejected:
             # A table that was replaced has other columns, and none of its rows is there yet: no column was renamed.
-            later = writers_after_truncate(raw, writers, plan.topic)
+            later = writers_after_truncate(raw, writers, plan.topic) if by_key else None
             if later is None or not later.writers:
                 raise
             anew = Succession(later.writers[0].names, True, later.writers)
             evolution = schema.fit(plan.target, writers, key or (), anew)
-        columns = evolution.columns
+        return _Schemas(writers, order, key or (), succession, evolution)
 
-        def flat(of: Sequence[dict[str, Any]]) -> DataFrame:
-            events = flatten(decode(raw, writers, of, plan.topic), of, key or ())
-            if of is columns:
-                events = without_lost_columns(events, columns, order)
-            return events.where(f.col("_order.lsn") >= plan.loaded_lsn) if plan.loaded_lsn else events
+    def _note(self, plan: MirroredTable, writers: Sequence[Writer], keys: Sequence[bytes]) -> None:
+        self._last.pop(plan.topic, None)
+        if len(writers) == 1 and len(keys) <= 1:
+            found = self._writers.find(keys, plan.schema, plan.name, plan.topic, "key")
+            self._last[plan.topic] = _OneSchema(writers[0], found[0] if found else None)
 
-        keyed = {name.lower() for name in key or ()}
-        narrow = flat([each for each in columns if each["name"].lower() in keyed] if key else columns)
-        ordered = ordered_names(key or (), columns)
-        stats = batch_stats(narrow, ordered)
-        missing = missing_values(writers)
-        fills = {} if stats.last_truncate is not None else self._fills(plan, before, evolution, missing)
-        return Changes(flat(columns), narrow, stats, columns, key or (), ordered, rules, missing, fills, succession)
+    def _decoded(
+        self,
+        batch: Batch,
+        plan: MirroredTable,
+        before: MirroredTable | None,
+        schemas: _Schemas,
+        *,
+        by_key: bool,
+    ) -> Changes:
+        columns, key = schemas.evolution.columns, schemas.key
+        records, only = batch.records, schemas.only
+        if only is not None and by_key:
+            records = with_keys_of(records, None if only.key is None else only.key.header)
+        events = decode(records, schemas.writers, columns, plan.topic, takes_unknown=only is not None)
+        if not by_key:  # every partition has a truncate: all but one of them count as messages
+            events = events.withColumn("op", f.expr("if(op = 't' AND kafka.partition > 0, 'm', op)"))
+        events = without_lost_columns(flatten(events, columns, key), columns, schemas.order)
+        kept = batch.keep(events.select(f.struct(*events.columns).alias("event")))  # one column is kept with less work
+        events = without_messages(kept.select("event.*"))
+        if plan.loaded_lsn:
+            events = events.where(f"{OP} IS NULL OR _order.lsn >= {plan.loaded_lsn}")
+        ordered = ordered_names(key, columns)
+        stats = batch_stats(events, ordered)
+        missing = missing_values(schemas.writers)
+        fills = {} if stats.last_truncate is not None else self._fills(plan, before, schemas.evolution, missing)
+        rules = self._per_table.rules(plan.schema, plan.name)
+        return Changes(events, stats, columns, key, ordered, rules, missing, fills, schemas.succession)
 
     def begins_anew(self, batch: Batch, plan: MirroredTable) -> bool:
         """Whether the batch has a truncate."""
-        writers = self._writers.find(batch.values, plan.schema, plan.name, plan.topic, "value")
-        return bool(writers) and last_headers(batch.raw, writers, plan.topic) is not None
+        writers = self._writers.find(batch.headers().values, plan.schema, plan.name, plan.topic, "value")
+        return bool(writers) and last_headers(batch.records, writers, plan.topic) is not None
 
     def last_columns(self, batch: Batch, plan: MirroredTable) -> list[str] | None:
         """The columns of the batch's last events; if it has none, those that the plan knows."""
-        found = self._writers.find(batch.values, plan.schema, plan.name, plan.topic, "value")
-        return in_order(batch.raw, found, plan.topic).names if found else plan.columns
+        found = self._writers.find(batch.headers().values, plan.schema, plan.name, plan.topic, "value")
+        return in_order(batch.records, found, plan.topic).names if found else plan.columns
 
     def base(self, plan: MirroredTable, before: MirroredTable) -> DataFrame:
         """The rows that the last run published, under the present names of the columns.

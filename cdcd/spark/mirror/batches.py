@@ -3,7 +3,8 @@
 Before: `planner` says from which offset to which. After: `table_merge` decodes a batch.
 
 A Spark job takes a tenth of a second, however little it does. So the records of all small batches are read together,
-and kept in memory. A small batch then has one partition, which needs no shuffle.
+and kept in memory. A small batch then has one partition, which needs no shuffle. The records of a large batch are read
+by the job that decodes them.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, Self, TypeAlias
 
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as f
@@ -32,15 +33,45 @@ Work: TypeAlias = "tuple[MirroredTable, MirroredTable | None]"
 
 
 @dataclass(frozen=True)
-class Batch:
-    """The records of one table in one run."""
+class Headers:
+    """The first bytes of the records of a batch, which name their schemas."""
 
-    raw: DataFrame
-    """kafka (partition, offset, timestamp, key), value; persisted."""
     values: Sequence[bytes]
-    """The headers of all values."""
     keys: Sequence[bytes]
-    """Those of all keys."""
+
+
+class Batch:
+    """The records of one table in one run. Use it in a `with` block: at its end Spark forgets what it keeps."""
+
+    def __init__(self, records: DataFrame, headers: Headers | None = None) -> None:
+        """`records`: kafka (partition, offset, timestamp, key), value. `headers`: theirs, if these are persisted."""
+        self.records = records
+        self._headers = headers
+        self._kept = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._kept.close()
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the records are persisted."""
+        return self._headers is not None
+
+    def headers(self) -> Headers:
+        """The headers of all records, which are persisted for the next steps."""
+        if self._headers is None:
+            self.records = self.keep(self.records)
+            self._headers = _distinct(_headers(self.records))
+        return self._headers
+
+    def keep(self, frame: DataFrame) -> DataFrame:
+        """Persist what the first job that uses it computes."""
+        kept = frame.persist(StorageLevel.MEMORY_AND_DISK)
+        self._kept.callback(kept.unpersist)
+        return kept
 
 
 class Batches:
@@ -75,7 +106,8 @@ class Batches:
     def read(self, plan: MirroredTable, before: MirroredTable | None) -> Iterator[Batch]:
         """The records of a plan."""
         if plan.topic in self._together:
-            yield self._together[plan.topic]
+            with self._together[plan.topic] as batch:
+                yield batch
             return
         with self.kafka.errors(f"reading {plan.topic}"):
             start = starts(plan, before)
@@ -83,14 +115,11 @@ class Batches:
             if kafka_topic(plan.topic) != plan.topic:
                 self.writers.of(plan.schema, plan.name, plan.topic, "value")
                 records = of_table(records, self.writers.of_others(plan.schema, plan.name))
-            raw = records.where("value IS NOT NULL").select(_place(), "value")
+            records = records.where("value IS NOT NULL").select(_place(), "value")
             if _length(plan, before) <= SMALL_MAX:
-                raw = raw.coalesce(1)
-            raw = raw.persist(StorageLevel.MEMORY_AND_DISK)
-            try:
-                yield Batch(raw, *_distinct(_headers(raw)))
-            finally:
-                raw.unpersist()
+                records = records.coalesce(1)
+            with Batch(records) as batch:
+                yield batch
 
 
 def starts(plan: MirroredTable, before: MirroredTable | None) -> list[int]:
@@ -114,17 +143,30 @@ def _is_small(plan: MirroredTable, before: MirroredTable | None) -> bool:
 
 def _of_topic(records: DataFrame, topic: str, found: Sequence[Row]) -> Batch:
     own = records.where(f.col("topic") == topic).drop("topic").coalesce(1)
-    return Batch(own, *_distinct([row for row in found if row["topic"] == topic]))
+    return Batch(own, _distinct([row for row in found if row["topic"] == topic]))
 
 
 def _headers(records: DataFrame, *more: str) -> list[Row]:
     """The headers of values and keys that there are, and the columns `more` with them."""
-    # The key of a truncate on a compacted topic names no schema.
+    return list(records.select(*more, header().alias("value"), _key_header().alias("key")).distinct().collect())
+
+
+def _key_header() -> Column:
+    """Null for a key that names no schema, as that of a truncate on a compacted topic."""
     names_schema = [f.startswith("kafka.key", f.lit(start)) for start in (MARKER, b"\x00")]
-    key = f.when(names_schema[0] | names_schema[1], header("kafka.key"))
-    return list(records.select(*more, header().alias("value"), key.alias("key")).distinct().collect())
+    return f.when(names_schema[0] | names_schema[1], header("kafka.key"))
 
 
-def _distinct(rows: Sequence[Row]) -> tuple[list[bytes], list[bytes]]:
+def with_keys_of(records: DataFrame, start: bytes | None) -> DataFrame:
+    """Records whose value is empty where the key begins with other bytes than `start` (None: where a schema wrote it).
+
+    The value of such a record has no schema for `decode`.
+    """
+    key = _key_header()
+    is_other = key.isNotNull() if start is None else key != f.lit(start)
+    return records.withColumn("value", f.when(is_other, f.lit(b"")).otherwise(f.col("value")))
+
+
+def _distinct(rows: Sequence[Row]) -> Headers:
     values = sorted({bytes(row["value"]) for row in rows})
-    return values, sorted({bytes(row["key"]) for row in rows if row["key"] is not None})
+    return Headers(values, sorted({bytes(row["key"]) for row in rows if row["key"] is not None}))

@@ -30,8 +30,7 @@ from cdcd.spark.mirror.per_table import KIND_PROPERTY
 from cdcd.spark.mirror.run_log import MirroredTable
 from cdcd.spark.mirror.schema_evolution import CHANGE_OP, CHANGE_UNCHANGED, VALID_TO, VALID_TO_LSN, TargetSchema
 from cdcd.spark.mirror.table_merge import MergedTable, TableMerger, without_events
-from cdcd.spark.mirror.table_write import Attempt, TableWriter
-from cdcd.spark.reading.decoding import decode, in_order
+from cdcd.spark.mirror.table_write import Attempt, TableWriter, source_view
 from cdcd.spark.reading.writer_schemas import Writer
 from cdcd.spark.state.as_of import check_keyed, with_columns
 from cdcd.spark.state.collapse import (
@@ -44,7 +43,6 @@ from cdcd.spark.state.collapse import (
     UNREPRESENTABLE,
     fallible_names,
     fill_key_changes,
-    flatten,
     keyed_rows,
 )
 
@@ -108,38 +106,24 @@ class HistoryMerger(TableMerger):
     def _append_events(
         self, batch: Batch, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt
     ) -> MergedTable:
-        raw = batch.raw
-        writers = self._writers.find(batch.values, plan.schema, plan.name, plan.topic, "value")
-        if not writers:
+        made = self._changes.read(batch, plan, before, by_key=False)
+        if isinstance(made, NoChanges):
             return without_events(plan, before, plan.key)
-        known = self._writers.of(plan.schema, plan.name, plan.topic, "key")
-        order = in_order(raw, writers, plan.topic)
-        succession = self._changes.succession(plan, before, order.writers)
-        rules = self._per_table.rules(plan.schema, plan.name)
-        columns = TargetSchema(self._target, rules).fit(plan.target, writers, (), succession).columns
-        decoded = decode(raw, writers, columns, plan.topic)
-        decoded = decoded.where("op <> 't' OR kafka.partition = 0")  # every partition has it
-        events = flatten(decoded, columns, ())
-        if plan.loaded_lsn:
-            events = events.where(f.col("_order.lsn") >= plan.loaded_lsn)
-        rows = events.select(
-            *(f.col("_row").getField(column["name"]).alias(column["name"]) for column in columns),
+        rows = made.events.select(
+            *(f.col("_row").getField(column["name"]).alias(column["name"]) for column in made.columns),
             f.col("_order.lsn").alias(COMMIT_LSN),
             f.col("_order.seq").alias(SEQ),
             f.col("_ts").alias(COMMIT_TS),
             f.col("_lost").alias(UNREPRESENTABLE),
             f.col(OP).alias(CHANGE_OP),
             f.col(UNCHANGED).alias(CHANGE_UNCHANGED),
-        ).persist(StorageLevel.MEMORY_AND_DISK)
-        try:
-            count = rows.count()
-            if count:
-                TableWriter(self._target, rules.deletes).append(plan.target, rows, attempt)
-        finally:
-            rows.unpersist()
-        key = list(known[-1].key) if known else []
-        done = replace(plan, key=key, version=self._target.version(plan.target), columns=succession.last)
-        return MergedTable(done, count)
+        )
+        if made.stats.events:
+            TableWriter(self._target, made.rules.deletes).append(plan.target, rows, attempt)
+        keys = self._writers.of(plan.schema, plan.name, plan.topic, "key")
+        key = list(keys[-1].key) if keys else []
+        done = replace(plan, key=key, version=self._target.version(plan.target), columns=made.succession.last)
+        return MergedTable(done, made.stats.events)
 
     def _add_versions(
         self, batch: Batch, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt
@@ -171,8 +155,8 @@ class HistoryMerger(TableMerger):
                 writer.append(plan.target, versions, attempt)
             else:
                 fills = made.fills if not truncates else {}
-                bounds = {} if truncates or fills else stats.bounds
-                view = f"cdcd_source_{attempt.tag.token}_{abs(hash(plan.topic))}"
+                bounds = {} if truncates or fills else stats.keys.bounds
+                view = source_view(plan, attempt)
                 names = [column["name"] for column in columns]
                 source = MergeSource(view, key, fallible_names(key, columns), names, bounds=bounds)
                 both = _ends(states, columns, truncates).unionByName(

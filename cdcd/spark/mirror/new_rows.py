@@ -1,7 +1,7 @@
 """Which rows of a batch the target lacks: these are appended, which takes a part of a MERGE's time.
 
 Before: `collapse` has looked through the batch, or made one row a key of it.
-After: `table_merge` appends these rows, and merges the others.
+After: `table_write` appends these rows, and merges the others.
 
 A key whose first event is an insert has no row in the target, because PostgreSQL's primary key says so. It is not taken
 on trust: a key by `[[table]]` need not be unique, a slot that was lost may have hidden a delete, and people write into
@@ -20,26 +20,51 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from cdcd.spark.state.collapse import FIRST_OP, OP, BatchStats
-from cdcd.spark.state.key_bounds import PARTS, Bounds, bounds, least_and_most
+from cdcd.spark.state.key_bounds import PARTS, Keys, keys_of_groups, least_and_most
 
-APPENDED_ROWS_MIN: Final = 10_000
+EXISTS: Final = f"{OP} <> 'd'"
+"""Of a collapsed row: the batch leaves it."""
+
+_APPENDED_ROWS_MIN: Final = 10_000
 """Fewer new rows are merged with the others: a commit of their own would take longer."""
-IS_INSERTED: Final = f"{FIRST_OP} = 'c'"
+_IS_INSERTED: Final = f"{FIRST_OP} = 'c'"
 """Of a collapsed row: the batch inserts it, and perhaps deletes it again."""
-IS_NEW: Final = f"{IS_INSERTED} AND {OP} <> 'd'"
-"""It still exists."""
-IS_OLD: Final = f"{FIRST_OP} <> 'c'"
-
+_IS_OLD: Final = f"{FIRST_OP} <> 'c'"
 _BROADCAST_ROWS_MAX: Final = 500_000
 """Keys that each executor can hold."""
 
 
 @dataclass(frozen=True)
-class Keys:
-    """The keys of some rows."""
+class RepeatedKeys:
+    """Whether events have the key of another event."""
 
-    rows: int
-    bounds: Bounds
+    of_inserts: bool
+    """Some insert has."""
+    of_others: bool
+    """Some events have that are no inserts."""
+
+    @property
+    def any(self) -> bool:
+        """Whether some event has."""
+        return self.of_inserts or self.of_others
+
+
+@dataclass(frozen=True)
+class NetRows:
+    """The rows of a batch, one a key: those of the inserted keys, and the others."""
+
+    inserted: DataFrame
+    """Also those that the batch deletes again."""
+    inserted_keys: Keys
+    new: int
+    """How many of them the batch leaves."""
+    others: DataFrame
+    other_keys: Keys
+
+
+def is_worth_appending(rows: int) -> bool:
+    """Whether so many rows are worth a commit of their own."""
+    return rows >= _APPENDED_ROWS_MIN
 
 
 def only_adds(stats: BatchStats) -> bool:
@@ -48,49 +73,49 @@ def only_adds(stats: BatchStats) -> bool:
     return added > 0 and added + stats.ops.get("t", 0) == stats.events and not stats.unchanged
 
 
-def has_equal_keys(keys: DataFrame) -> bool:
-    """Whether two of the keys may be equal. (Two that differ may have one hash: then this is wrong about them.)"""
-    return _has_equal_hashes(keys, f.xxhash64(*keys.columns))
+def repeated_keys(events: DataFrame, stats: BatchStats) -> RepeatedKeys:
+    """Which of these flat events have the key of another one. Two keys of one hash count as equal.
 
-
-def has_repeated_keys(records: DataFrame) -> bool:
-    """As `has_equal_keys`, of records by the bytes of their keys, which nothing has to decode; true if one has no key.
-
-    It holds where the keys have one schema, and types whose equal values have equal bytes.
+    Where no rows can be appended, all events count as such that have: to collapse them takes no longer.
     """
-    key = f.col("kafka.key")
-    return _has_equal_hashes(records, f.when(key.isNotNull(), f.xxhash64(key)))
+    if not is_worth_appending(stats.inserted.rows) and not only_adds(stats):
+        return RepeatedKeys(stats.events > 1, stats.events > 1)
+    inserts = f.count_if(f.col(OP) == "c")
+    hashes = events.groupBy(f.xxhash64("_key").alias("hash")).agg(
+        f.count("*").alias("events"), inserts.alias("inserts")
+    )
+    repeated = hashes.where("events > 1").agg(f.max("inserts"), f.count_if(f.col("inserts") == 0)).first()
+    return RepeatedKeys(bool(repeated[0]), bool(repeated[1]))
 
 
-def _has_equal_hashes(rows: DataFrame, hashed: Column) -> bool:
-    """Whether two rows have one hash, or some row has none."""
-    counted = rows.groupBy(hashed.alias("hash")).agg(f.count("*").alias("rows"))
-    return not counted.where("rows > 1 OR hash IS NULL").isEmpty()
+def parted(rows: DataFrame, ordered: Sequence[str]) -> NetRows:
+    """Part collapsed rows by their first event. `ordered`: the columns of the key to give the bounds of."""
+    inserted, others = (rows.where(each) for each in (_IS_INSERTED, _IS_OLD))
+    of_inserted, of_new, of_others = _keys_where(rows, ordered, _IS_INSERTED, f"{_IS_INSERTED} AND {EXISTS}", _IS_OLD)
+    return NetRows(inserted, of_inserted, of_new.rows, others, of_others)
 
 
-def keys_where(rows: DataFrame, ordered: Sequence[str], *conditions: str) -> list[Keys]:
-    """The keys of the rows that meet each condition. `ordered`: the columns to give the bounds of."""
+def _keys_where(rows: DataFrame, ordered: Sequence[str], *conditions: str) -> list[Keys]:
+    """The keys of the rows that meet each condition."""
     parts = []
     for condition in map(f.expr, conditions):
         values = [f.when(condition, f.col(name)) for name in ordered]
         parts += [f.count_if(condition), *least_and_most(values)]
     [row] = rows.agg(*(each.alias(str(index)) for index, each in enumerate(parts))).collect()
     width = 1 + PARTS * len(ordered)
-    return [Keys(row[at], bounds(ordered, [row[at + 1 : at + width]], row[at])) for at in range(0, len(row), width)]
+    return [keys_of_groups(ordered, [(row[at], row[at + 1 : at + width])]) for at in range(0, len(row), width)]
 
 
-def keys_of(events: DataFrame, key: Sequence[str]) -> DataFrame:
-    """The keys of flat events, in the key's columns."""
-    return events.select(*(f.col("_key").getField(name).alias(name) for name in key))
+def has_keys_of(target: DataFrame, rows: DataFrame, key: Sequence[str], known: Keys) -> bool:
+    """Whether the target has one of the keys of these rows, which `known` bounds.
 
-
-def has_keys_of(target: DataFrame, keys: DataFrame, key: Sequence[str], known: Keys) -> bool:
-    """Whether the target has one of the `keys`. Keys that differ only in their texts count as equal, see `collapse`."""
+    Keys that differ only in their texts count as equal, see `collapse`.
+    """
     for name, (low, high) in known.bounds.items():
         target = target.where(f.col(name).between(f.lit(low), f.lit(high)))
     if target.isEmpty():
         return False
-    keys = keys.select(*(f.col(name).alias(f"_new_{index}") for index, name in enumerate(key)))
+    keys = rows.select(*(f.col(name).alias(f"_new_{index}") for index, name in enumerate(key)))
     keys = keys.hint("broadcast" if known.rows <= _BROADCAST_ROWS_MAX else "shuffle_hash")
     same = [f.col(name).eqNullSafe(f.col(f"_new_{index}")) for index, name in enumerate(key)]
     return not target.select(*key).join(keys, reduce(Column.__and__, same), "left_semi").isEmpty()

@@ -75,6 +75,19 @@ class Succession:
         return self.writers[-1].names
 
 
+@dataclass(frozen=True)
+class _Needed:
+    """What a table needs for a batch."""
+
+    evolution: Evolution
+    own: str
+    """The mirror's own columns, as in CREATE TABLE."""
+    added: list[tuple[str, str]]
+    """Columns that it lacks, also the mirror's own: name and Spark's type."""
+    adopts: bool
+    """A person has made the table."""
+
+
 class TargetSchema:
     """Makes and alters the tables of a target, so that batches fit."""
 
@@ -97,6 +110,45 @@ class TargetSchema:
         """
         target = self._target
         exists = target.exists(table)
+        needed = self._needed(table, writers, key, succession, exists=exists, overwrites=overwrites)
+        changed = needed.evolution
+        if not exists:
+            columns = [f"`{column['name']}` {ddl(column['type'])}" for column in changed.columns]
+            target.create(table, f"{', '.join(columns)}, {needed.own}", self._rules.layout)
+        else:
+            if needed.adopts:
+                target.adopt(table, self._rules.layout)
+            if needed.added:
+                target.add_columns(table, needed.added)
+        if self._rules.layout.order_by and target.version(table) is None:
+            target.order(table, self._rules.layout.order_by)
+        for name, kind in changed.widened:
+            target.widen(table, name, kind)
+        return changed
+
+    def fit_for(
+        self, table: str, writers: Sequence[Writer], key: Sequence[str], succession: Succession
+    ) -> Evolution | None:
+        """What `fit` returns, if the table has rows and needs no change; else None."""
+        if not self._target.exists(table) or self._target.version(table) is None:
+            return None
+        try:
+            needed = self._needed(table, writers, key, succession, exists=True)
+        except RequestRejected:
+            return None
+        return None if needed.adopts or needed.added or needed.evolution.widened else needed.evolution
+
+    def _needed(
+        self,
+        table: str,
+        writers: Sequence[Writer],
+        key: Sequence[str],
+        succession: Succession | None,
+        *,
+        exists: bool,
+        overwrites: bool = False,
+    ) -> _Needed:
+        target = self._target
         of_kind = KIND_COLUMNS[self._rules.kind]
         own_columns = OWN_COLUMNS | {each.partition(" ")[0] for each in of_kind.split(", ") if each}
         own_names = own_columns - ({HASH, DUPLICATE} if key or self._rules.kind != "mirror" else set())
@@ -115,21 +167,9 @@ class TargetSchema:
                 "Rename the column in PostgreSQL, or leave it out by a column list in the publication",
                 code="mirror-schema-changed",
             )
-        if not exists:
-            columns = [f"`{column['name']}` {ddl(column['type'])}" for column in changed.columns]
-            target.create(table, f"{', '.join(columns)}, {own}", self._rules.layout)
-        else:
-            if COMMIT_LSN not in present:
-                target.adopt(table, self._rules.layout)
-            kinds = [(name, kind) for name, _, kind in (each.partition(" ") for each in own.split(", "))]
-            added = [*changed.added, *((name, kind) for name, kind in kinds if name not in present)]
-            if added:
-                target.add_columns(table, added)
-        if self._rules.layout.order_by and target.version(table) is None:
-            target.order(table, self._rules.layout.order_by)
-        for name, kind in changed.widened:
-            target.widen(table, name, kind)
-        return changed
+        kinds = [(name, kind) for name, _, kind in (each.partition(" ") for each in own.split(", "))]
+        added = [*changed.added, *((name, kind) for name, kind in kinds if name not in present)]
+        return _Needed(changed, own, added, COMMIT_LSN not in present)
 
 
 def evolve(

@@ -15,19 +15,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from cdcd.spark.mirror.merge_sql import DELETED, INSERTED, Deletes, MergeSource, merge
-from cdcd.spark.mirror.new_rows import (
-    APPENDED_ROWS_MIN,
-    IS_INSERTED,
-    IS_NEW,
-    IS_OLD,
-    Keys,
-    has_keys_of,
-    keys_of,
-    keys_where,
-)
+from cdcd.spark.mirror.new_rows import EXISTS, NetRows, has_keys_of, is_worth_appending
+from cdcd.spark.mirror.run_log import MirroredTable
 from cdcd.spark.mirror.targets.target import Tag, Target
 from cdcd.spark.reading.missing_values import MissingValue
-from cdcd.spark.state.collapse import COMMIT_LSN, COMMIT_TS, OP, SEQ, UNREPRESENTABLE, BatchStats
+from cdcd.spark.state.collapse import COMMIT_LSN, COMMIT_TS, SEQ, UNREPRESENTABLE
+from cdcd.spark.state.key_bounds import Keys
 
 
 @dataclass(frozen=True)
@@ -56,10 +49,9 @@ class TableWriter:
         lacking = {name: f.lit(None).cast(kind) for name, kind in of_table.items() if name.lower() not in has}
         return rows.withColumns(lacking | ({DELETED: f.lit(False)} if DELETED in of_table else {}))
 
-    def lacks(self, events: DataFrame, stats: BatchStats, key: Sequence[str], table: str | None) -> bool:
-        """Whether the table (None: it is empty) lacks the keys of these flat events."""
-        known = Keys(stats.events, stats.bounds)
-        return table is None or not has_keys_of(self._target.spark.table(table), keys_of(events, key), key, known)
+    def lacks(self, table: str, rows: DataFrame, key: Sequence[str], known: Keys) -> bool:
+        """Whether the table lacks the keys of these rows, which `known` bounds."""
+        return not has_keys_of(self._target.spark.table(table), rows, key, known)
 
     def append(self, table: str, rows: DataFrame, attempt: Attempt, *, merges_next: bool = False) -> None:
         """Add rows, which may lack columns of the table. `merges_next`: the attempt will also merge rows."""
@@ -68,33 +60,20 @@ class TableWriter:
 
     def append_existing(self, table: str, rows: DataFrame, columns: Sequence[str], attempt: Attempt) -> None:
         """Add those of the collapsed rows that exist to an empty table."""
-        self.append(table, _inserted(rows.where(f"{OP} <> 'd'"), columns), attempt)
+        self.append(table, _inserted(rows.where(EXISTS), columns), attempt)
 
-    def append_and_merge(
-        self,
-        rows: DataFrame,
-        source: MergeSource,
-        stats: BatchStats,
-        ordered: Sequence[str],
-        table: str,
-        attempt: Attempt,
-    ) -> None:
-        """Append the collapsed rows that the table lacks, if they are many, and merge the others.
+    def append_and_merge(self, rows: NetRows, source: MergeSource, table: str, attempt: Attempt) -> bool:
+        """Append the inserted rows, and merge the others; does nothing, and returns False, unless the table lacks them.
 
-        `ordered`: the columns of the key that have bounds.
+        Nor if they are too few to be worth it.
         """
-        source = replace(source, bounds=stats.bounds)
-        if stats.ops.get("c", 0) >= APPENDED_ROWS_MIN and not attempt.has_appended:
-            inserted, new, old = keys_where(rows, ordered, IS_INSERTED, IS_NEW, IS_OLD)
-            keys = rows.where(IS_INSERTED)
-            is_worth_it = new.rows >= APPENDED_ROWS_MIN
-            if is_worth_it and not has_keys_of(self._target.spark.table(table), keys, source.key, inserted):
-                added = _inserted(rows.where(IS_NEW), source.columns)
-                self.append(table, added, attempt, merges_next=bool(old.rows))
-                if not old.rows:
-                    return
-                rows, source = rows.where(IS_OLD), replace(source, bounds=old.bounds)
-        self.merge(rows, source, table)
+        if not is_worth_appending(rows.new) or not self.lacks(table, rows.inserted, source.key, rows.inserted_keys):
+            return False
+        added = _inserted(rows.inserted.where(EXISTS), source.columns)
+        self.append(table, added, attempt, merges_next=bool(rows.other_keys.rows))
+        if rows.other_keys.rows:
+            self.merge(rows.others, replace(source, bounds=rows.other_keys.bounds), table)
+        return True
 
     def merge(
         self,
@@ -115,6 +94,11 @@ class TableWriter:
             self._target.commit(table, statement)
         finally:
             self._target.spark.catalog.dropTempView(source.view)
+
+
+def source_view(plan: MirroredTable, attempt: Attempt) -> str:
+    """The name of the temporary view that has a table's rows to merge."""
+    return f"cdcd_source_{attempt.tag.token}_{abs(hash(plan.topic))}"
 
 
 def _inserted(rows: DataFrame, columns: Sequence[str]) -> DataFrame:

@@ -66,11 +66,19 @@ def of_table(records: DataFrame, others: Sequence[bytes]) -> DataFrame:
     return records.where(f.col("value").isNull() | ~header().isin(list(others))) if others else records
 
 
-def decode(records: DataFrame, writers: Sequence[Writer], columns: Sequence[dict[str, Any]], topic: str) -> DataFrame:
+def decode(
+    records: DataFrame,
+    writers: Sequence[Writer],
+    columns: Sequence[dict[str, Any]],
+    topic: str,
+    *,
+    takes_unknown: bool = False,
+) -> DataFrame:
     """Replace the column `value` of records by the envelope's fields, `before` and `after` with these columns.
 
     `columns` has columns of `common_columns` of the writers, and perhaps more. The others are passed over in the
-    bytes, which takes less time. Records without a value (tombstones) are left out.
+    bytes, which takes less time. Records without a value (tombstones) are left out. With `takes_unknown`, the fields of
+    a record of another schema are null.
     """
     versions = _versions(writers, columns)
     younger = _younger_columns(writers, versions)
@@ -88,6 +96,8 @@ def decode(records: DataFrame, writers: Sequence[Writer], columns: Sequence[dict
             f.lit(". Start the query again: schemas are read at its start"),
         )
     )
+    if takes_unknown:
+        unknown = f.lit(None)
     event = unknown if event is None else event.otherwise(unknown)
     kept = [name for name in records.columns if name != "value"]
     writer = [number.alias("_writer")] if younger else []

@@ -34,6 +34,7 @@ from cdcd.spark.state.collapse import (
     flatten,
     joined,
     without_lost_columns,
+    without_messages,
 )
 
 
@@ -51,7 +52,7 @@ def fold(
     Spark looks through the events now (twice, where there is no key), and again when the caller uses the rows.
     Raises GapError if the events do not go back to the table's beginning.
     """
-    flat = without_lost_columns(flatten(events, columns, key), columns, order)
+    flat = without_messages(without_lost_columns(flatten(events, columns, key), columns, order))
     stats = batch_stats(flat)
     flat = after_truncate(flat, stats)
     names = [column["name"] for column in columns]
@@ -96,7 +97,7 @@ def apply_events(
 
     `missing`: what the rows of the base hold in columns that it lacks; else they are null. `order`: as for `fold`.
     """
-    flat = without_lost_columns(flatten(events, columns, key), columns, order)
+    flat = without_messages(without_lost_columns(flatten(events, columns, key), columns, order))
     stats = batch_stats(flat)
     if not stats.events:
         return base

@@ -20,14 +20,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as f
 
 from cdcd.avro.type_forms import FALLIBLE_KINDS, kind_of
 from cdcd.spark.reading.decoding import WriterOrder
 from cdcd.spark.reading.missing_values import missing_values
 from cdcd.spark.reading.types import ddl
-from cdcd.spark.state.key_bounds import Bounds, bounds, least_and_most
+from cdcd.spark.state.key_bounds import PARTS, Keys, keys_of_groups, least_and_most
 
 COMMIT_LSN: Final = "_commit_lsn"
 SEQ: Final = "_seq"
@@ -41,6 +41,7 @@ FIRST_OP: Final = "_x0_first_op"
 """Of a collapsed row: the op of its first event.
 
 No column of a table can have such names: `_x0_` would be the escape of a zero byte, see `avro_names`."""
+_OPS: Final = "crudt"
 META_NAMES: Final = (COMMIT_LSN, SEQ, COMMIT_TS, UNREPRESENTABLE)
 META: Final = f"{COMMIT_LSN} bigint, {SEQ} bigint, {COMMIT_TS} timestamp_ltz, {UNREPRESENTABLE} map<string,string>"
 
@@ -50,6 +51,8 @@ class BatchStats:
     """Counts and facts of a batch of events. They say which steps the batch needs."""
 
     events: int
+    unknown: int
+    """Records that are no events of the schemas that the batch was decoded by: `events` lacks them."""
     ops: dict[str, int]
     """Events by op."""
     last_truncate: tuple[int, int] | None
@@ -64,8 +67,12 @@ class BatchStats:
     """Some row came with a key."""
     has_lost_key: bool
     """The newest rows came without a key."""
-    bounds: Bounds
-    """Of the keys of all rows."""
+    keys: Keys
+    """Those of all rows."""
+    inserted: Keys
+    """Those of the inserts."""
+    others: Keys
+    """Those of the other rows."""
 
 
 def fallible_names(key: Sequence[str], columns: Sequence[dict[str, Any]]) -> list[str]:
@@ -82,7 +89,7 @@ def ordered_names(key: Sequence[str], columns: Sequence[dict[str, Any]]) -> list
 
 
 def flatten(events: DataFrame, columns: Sequence[dict[str, Any]], key: Sequence[str]) -> DataFrame:
-    """Events as flat columns, without logical messages.
+    """Events as flat columns. Those of logical messages are among them: see `without_messages`.
 
     _order (lsn: the commit LSN, seq), _lsn, OP, _ts, _row (the new row, or the deleted one), UNCHANGED,
     _lost (column -> text, for values that Avro cannot hold), _before and _lost_before (the old row, if PostgreSQL sent
@@ -101,7 +108,15 @@ def flatten(events: DataFrame, columns: Sequence[dict[str, Any]], key: Sequence[
         _texts(f.lit("before")).alias("_lost_before"),
         f.col("kafka.key").isNull().alias("_unkeyed"),
     )
-    return flat.withColumn("_key", _key(key, columns)).where(f"{OP} <> 'm'")
+    return flat.withColumn("_key", _key(key, columns))
+
+
+def without_messages(events: DataFrame) -> DataFrame:
+    """Flat events without those of logical messages.
+
+    Spark would decode each event once more to find out which it is, unless these are persisted.
+    """
+    return events.where(f"NOT {OP} <=> 'm'")
 
 
 def without_lost_columns(events: DataFrame, columns: Sequence[dict[str, Any]], order: WriterOrder) -> DataFrame:
@@ -127,44 +142,62 @@ def without_lost_columns(events: DataFrame, columns: Sequence[dict[str, Any]], o
 
 
 def batch_stats(events: DataFrame, ordered: Sequence[str] = ()) -> BatchStats:
-    """Look through flat events once. `ordered`: the columns of the key to give the bounds of."""
-    keys = least_and_most([f.col("_key").getField(name) for name in ordered])
-    rows = (
-        events.groupBy(OP)
-        .agg(
-            f.count("*").alias("events"),
-            f.max("_order").alias("last"),
-            f.array_distinct(f.flatten(f.collect_set(UNCHANGED))).alias("unchanged"),
-            f.count_if("_unkeyed").alias("unkeyed"),
-            f.max(f.when(f.col("_unkeyed"), f.col("_order"))).alias("last_unkeyed"),
-            f.max(f.when(~f.col("_unkeyed"), f.col("_order"))).alias("last_keyed"),
-            *(value.alias(f"key_{index}") for index, value in enumerate(keys)),
-        )
-        .collect()
-    )
-    by_op = {each[OP]: each for each in rows}
-    truncate = by_op.get("t")
+    """Look through flat events. `ordered`: the columns of the key to give the bounds of.
+
+    Twice, if there are truncates, or events without a key or without all columns.
+    """
+    op, key = f.col(OP), [f.col("_key").getField(name) for name in ordered]
+    counts = {each: f.count_if(op == each) for each in _OPS} | {
+        "unknown": f.count_if(op.isNull()),
+        "unkeyed": f.count_if("_unkeyed"),
+        "lacking": f.count_if(f.size(UNCHANGED) > 0),
+    }
+    parts = {
+        f"{some}_{index}": part
+        for some in ("c", "rud")
+        for index, part in enumerate(least_and_most([f.when(op.isin(*some), value) for value in key]))
+    }
+    [row] = events.agg(*(value.alias(name) for name, value in (counts | parts).items())).collect()
+    ops = {each: row[each] for each in _OPS if row[each]}
+    groups = {
+        some: (sum(row[each] for each in some), [row[f"{some}_{index}"] for index in range(PARTS * len(key))])
+        for some in ("c", "rud")
+    }
+    details = _details(events) if "t" in ops or row["unkeyed"] or row["lacking"] else {}
+    truncate = details.get("t")
     voided = () if truncate is None else tuple(truncate["last"])
 
-    def last(ops: str, which: str) -> tuple[int, ...]:
-        return max((tuple(by_op[op][which]) for op in ops if op in by_op and by_op[op][which] is not None), default=())
+    def last(some: str, which: str) -> tuple[int, ...]:
+        known = (details[op][which] for op in some if op in details)
+        return max((tuple(each) for each in known if each is not None), default=())
 
     last_keyed = last("crud", "last_keyed")
     return BatchStats(
-        events=sum(each["events"] for each in rows),
-        ops={op: each["events"] for op, each in by_op.items()},
+        events=sum(ops.values()),
+        unknown=row["unknown"],
+        ops=ops,
         last_truncate=None if truncate is None else (truncate["last"]["lsn"], truncate["last"]["seq"]),
-        unchanged=tuple(sorted({name for each in rows for name in each["unchanged"]})),
-        has_incomplete_key_change="c" in by_op and bool(by_op["c"]["unchanged"]),
-        unkeyed=sum(by_op[op]["unkeyed"] for op in "ud" if op in by_op and last(op, "last_unkeyed") > voided),
-        has_keyed_rows=bool(last_keyed),
+        unchanged=tuple(sorted({name for each in details.values() for name in each["unchanged"]})),
+        has_incomplete_key_change="c" in details and bool(details["c"]["unchanged"]),
+        unkeyed=sum(details[op]["unkeyed"] for op in "ud" if op in details and last(op, "last_unkeyed") > voided),
+        has_keyed_rows=bool(last_keyed) or (not details and bool(ops)),
         has_lost_key=last("cr", "last_unkeyed") > max(last_keyed, voided),
-        bounds=bounds(
-            ordered,
-            [[each[f"key_{index}"] for index in range(len(keys))] for each in rows if each[OP] != "t"],
-            sum(each["events"] for each in rows if each[OP] != "t"),
-        ),
+        keys=keys_of_groups(ordered, list(groups.values())),
+        inserted=keys_of_groups(ordered, [groups["c"]]),
+        others=keys_of_groups(ordered, [groups["rud"]]),
     )
+
+
+def _details(events: DataFrame) -> dict[str, Row]:
+    """By op: what needs a look at the events' places, and at the columns that they lack."""
+    found = events.where(f.col(OP).isNotNull()).groupBy(OP).agg(
+        f.max("_order").alias("last"),
+        f.array_distinct(f.flatten(f.collect_set(UNCHANGED))).alias("unchanged"),
+        f.count_if("_unkeyed").alias("unkeyed"),
+        f.max(f.when(f.col("_unkeyed"), f.col("_order"))).alias("last_unkeyed"),
+        f.max(f.when(~f.col("_unkeyed"), f.col("_order"))).alias("last_keyed"),
+    )  # fmt: skip
+    return {row[OP]: row for row in found.collect()}
 
 
 def _place(lsn: int, seq: int) -> Column:
@@ -179,11 +212,28 @@ def after_truncate(events: DataFrame, stats: BatchStats) -> DataFrame:
     return events.where(f.col("_order") > _place(*stats.last_truncate))
 
 
-def collapse(events: DataFrame, columns: Sequence[dict[str, Any]], unchanged: Sequence[str]) -> DataFrame:
+def collapse(
+    events: DataFrame, columns: Sequence[dict[str, Any]], unchanged: Sequence[str], *, with_first_op: bool = False
+) -> DataFrame:
     """One row a key: its columns, the META ones, OP (d: the row is deleted; u: it exists), UNCHANGED and FIRST_OP.
 
     `unchanged`: the columns that events may lack. UNCHANGED names the columns that no event of the key has.
+    FIRST_OP is there only if it is asked for.
     """
+    if unchanged:
+        return _completed(events, columns, unchanged)
+    keys = [f.col("_key").getField(name) for name in events.schema["_key"].dataType.fieldNames()]
+    newest_first = Window.partitionBy(*keys).orderBy(f.col("_order").desc())
+    if with_first_op:
+        whole = newest_first.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+        events = events.withColumn(FIRST_OP, f.last(OP).over(whole))
+    # For row_number() = 1 Spark would sort the events before it shuffles them, and then again.
+    later = events.withColumn("_later", f.lag(f.lit(1)).over(newest_first))
+    return single_rows(later.where("_later IS NULL"), columns)
+
+
+def _completed(events: DataFrame, columns: Sequence[dict[str, Any]], unchanged: Sequence[str]) -> DataFrame:
+    """As `collapse`, with the values that a key's last event lacks, and an earlier one has."""
     toasted = [column for column in columns if column["name"] in unchanged]
     last = f.struct(OP, "_ts", "_row", UNCHANGED, "_lost")
     found = events.groupBy("_key").agg(
@@ -224,7 +274,7 @@ def single_rows(events: DataFrame, columns: Sequence[dict[str, Any]]) -> DataFra
         f.col("_lost").alias(UNREPRESENTABLE),
         f.when(f.col(OP) == "d", f.lit("d")).otherwise(f.lit("u")).alias(OP),
         UNCHANGED,
-        f.col(OP).alias(FIRST_OP),
+        *(name for name in events.columns if name == FIRST_OP),
     )
 
 
@@ -346,7 +396,8 @@ def _texts(image: Column) -> Column:
     """Column -> text, for values that Avro cannot hold in this image of the row; null if there are none."""
     lost = f.filter("unrepresentable", lambda each: each["image"] == image)
     texts = f.map_from_entries(f.transform(lost, lambda each: f.struct(each["column"], each["text"])))
-    return f.when(f.size(lost) > 0, texts)
+    # Nearly always it is empty, and then Spark evaluates no lambda.
+    return f.when((f.size("unrepresentable") > 0) & (f.size(lost) > 0), texts)
 
 
 def joined(one: Column, other: Column) -> Column:

@@ -7,6 +7,7 @@ After: the mirror's MERGE and its look-up of keys name the bounds, so that Delta
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from pyspark.sql import Column
@@ -22,13 +23,26 @@ _TEXT_MAX: Final = 200
 """Characters of a text that may be a bound."""
 
 
+@dataclass(frozen=True)
+class Keys:
+    """The keys of some rows."""
+
+    rows: int
+    bounds: Bounds
+
+
 def least_and_most(values: Sequence[Column]) -> list[Column]:
     """Aggregates of each value: its lowest, its highest, and in how many rows it is not null."""
     return [part for value in values for part in (f.min(value), f.max(value), f.count(value))]
 
 
-def bounds(names: Sequence[str], found: Sequence[Sequence[Any]], rows: int) -> Bounds:
-    """The bounds in `rows` rows, which may be in several groups: what `least_and_most` has `found` in each."""
+def keys_of_groups(names: Sequence[str], groups: Sequence[tuple[int, Sequence[Any]]]) -> Keys:
+    """The keys in groups of rows: how many rows each group has, and what `least_and_most` has found in it."""
+    rows = sum(count for count, _ in groups)
+    return Keys(rows, _bounds(names, [found for _, found in groups], rows))
+
+
+def _bounds(names: Sequence[str], found: Sequence[Sequence[Any]], rows: int) -> Bounds:
     known = {}
     for index, name in enumerate(names):
         parts = [group[PARTS * index : PARTS * (index + 1)] for group in found]
