@@ -1,15 +1,17 @@
 """How fast `cdcd.spark` is; each figure is printed next to its yardstick from the same run.
 
     python tests/bench/spark.py read             decode 1 million events of 4 schemas; yardstick: the raw Kafka read
-    python tests/bench/spark.py mirror delta     150,000 inserts, then 750,000 changes a run, into 1 million rows;
+    python tests/bench/spark.py mirror delta     750,000 inserts, then 750,000 changes a run, into 1 million rows;
                                                  yardstick: decoding the events, writing the rows from memory
+    python tests/bench/spark.py changelog delta  the same with kind = "changelog": each event is a row
     python tests/bench/spark.py small iceberg    a change in each of 20 small tables; then runs with nothing new; also
                                                  prints the Spark jobs, which other work on the machine does not change
     python tests/bench/spark.py snapshot         read 2 million rows; yardstick: a JDBC read in one partition
     python tests/bench/spark.py verify           compare 1 million rows, three of which differ
 
 A run of the mirror takes 750,000 changes: 30 s, its default interval, at 25,000 changes a second. Spark has 6 GB and
-its parallel collector. The JVM is warm only in the last turns; the figures of the first turns are lower.
+its parallel collector. The JVM is warm only in the last turns; the figures of the first turns are lower. Each first
+load is of a new mirror.
 --rows N: the table's rows, and a part of each run for each; the default is 1,000,000.
 --daemon-python PATH: an interpreter with a compiled cdcd for the daemon (default: this one).
 """
@@ -50,7 +52,9 @@ ROWS = """INSERT INTO t (id, n, a, b, amount, at, due, paid, doc, ref, w, note)
 def main() -> None:
     """Start the servers and Spark, and run one benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["read", "mirror", "small", "snapshot", "verify"], help="the benchmark to run")
+    parser.add_argument(
+        "what", choices=["read", "mirror", "changelog", "small", "snapshot", "verify"], help="the benchmark to run"
+    )
     parser.add_argument("format", nargs="?", default="delta", help="the mirror's table format: delta or iceberg")
     parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the table of `mirror`")
     parser.add_argument("--daemon-python", default=sys.executable, help="Python that runs the daemon")
@@ -69,8 +73,8 @@ def main() -> None:
         try:
             with streams.StreamFixture(postgres.dsn(), kafka.bootstrap, "bench", Path(folder)) as stream:
                 cdc = Cdc(spark, stream.broker, stream.prefix)
-                if given.what == "mirror":
-                    mirror(stream, cdc, given.format, given.rows)
+                if given.what in ("mirror", "changelog"):
+                    mirror(stream, cdc, given.format, given.rows, given.what)
                 else:
                     {"read": read, "small": small, "snapshot": snapshot, "verify": verify}[given.what](
                         stream, cdc, given.format
@@ -143,16 +147,29 @@ def read(stream: streams.StreamFixture, cdc: Cdc, _: str) -> None:
     print("equal to PostgreSQL" if tuple(found) == tuple(wanted) else f"DIFFERENT: {found} {wanted}")
 
 
-def mirror(stream: streams.StreamFixture, cdc: Cdc, form: Literal["delta", "iceberg"], rows: int) -> None:
+def mirror(stream: streams.StreamFixture, cdc: Cdc, form: Literal["delta", "iceberg"], rows: int, kind: str) -> None:
     """Load the rows from events, then inserts alone, then runs of 2/3 updates, 2/15 deletes and 1/5 inserts."""
     stream.sql(TABLE)
     running = started(stream)
-    made = cdc.mirror(["*"], f"{'spark_catalog' if form == 'delta' else 'ice'}.bench", form)
-    last = 0
+    fill(stream, 1, rows)
+    running.wait_until_confirmed(timeout_s=600)
+
+    def first_load(turn: int) -> tuple[Any, float]:
+        schema = f"{'spark_catalog' if form == 'delta' else 'ice'}.bench{turn}"
+        made = cdc.mirror(["*"], schema, form, per_table=[{"match": "*", "kind": kind}])
+        took, done = seconds(made.run_once)
+        print(f"{form}: first load, {done.events:,} events {took:.1f} s = {done.events / took:,.0f}/s", flush=True)
+        return made, took
+
+    for turn in range(3):
+        first_load(turn)
+    made, took = first_load(3)
+    floor(cdc, made, {}, took, "true", "false", "false")
+    last = events = rows
 
     def run(what: str, inserts: int, low: int, updates: int, deletes: int, *, with_floor: bool) -> None:
-        nonlocal last
-        before = made.published().by_topic() if last else {}
+        nonlocal last, events
+        before, since = made.published().by_topic(), made.published_lsn()
         if updates:
             stream.sql(
                 f"UPDATE t SET n = n + 1, note = note || '!' WHERE id BETWEEN {low + 1} AND {low + updates}",
@@ -165,17 +182,25 @@ def mirror(stream: streams.StreamFixture, cdc: Cdc, form: Literal["delta", "iceb
         if with_floor:
             changed = f"id > {low + deletes} AND id <= {low + updates}"
             removed = f"id > {low} AND id <= {low + deletes}"
-            floor(cdc, made, before, took, f"id > {last}", changed, removed)
+            if kind == "changelog":
+                inserted, changed, removed = f"_commit_lsn >= {since}", "false", "false"
+            else:
+                inserted = f"id > {last}"
+            floor(cdc, made, before, took, inserted, changed, removed)
         last += inserts
+        events += done.events
 
-    run("first load", rows, 0, 0, 0, with_floor=True)
     fifth, third = rows * 3 // 20, rows // 10
     for turn in range(3):
-        run("inserts", fifth, 0, 0, 0, with_floor=turn == 2)
+        run("inserts", rows * 3 // 4, 0, 0, 0, with_floor=turn == 2)
     for turn in range(4):
         run("changes", fifth, turn * third, rows // 2, third, with_floor=turn == 3)
+    table = made.as_of()["public.t"]
+    if kind == "changelog":
+        print("complete" if table.count() == events else f"DIFFERENT: {table.count()} {events}")
+        return
     wanted = stream.sql("SELECT count(*), sum(id)::bigint, sum(n)::bigint, sum(length(note)) FROM t")[0]
-    found = made.as_of()["public.t"].selectExpr("count(*)", "sum(id)", "sum(n)", "sum(length(note))").first()
+    found = table.selectExpr("count(*)", "sum(id)", "sum(n)", "sum(length(note))").first()
     print("equal to PostgreSQL" if tuple(found) == tuple(wanted) else f"DIFFERENT: {found} {wanted}")
 
 

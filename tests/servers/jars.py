@@ -61,6 +61,19 @@ OLDEST_LAKE_JARS = (
     "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.11.0",
     "org.postgresql:postgresql:42.7.4",
 )
+NEWEST_SPARK = "4.2.1"
+NEWEST_SPARK_JARS = (  # the same for the newest one that Maven Central has jars for; there is no Iceberg for it
+    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.2.0",
+    "org.apache.kafka:kafka-clients:3.9.2",
+    "org.apache.commons:commons-pool2:2.13.1",
+    "org.apache.spark:spark-avro_2.13:4.2.0",
+)
+NEWEST_LAKE_JARS = (
+    "io.delta:delta-spark_4.2_2.13:4.4.0",
+    "io.delta:delta-storage:4.4.0",
+    "org.postgresql:postgresql:42.7.4",
+)
 OLDEST, NEWEST = min(POSTGRESQL), max(POSTGRESQL)
 
 LOCK = Path(__file__).with_name("servers.lock")
@@ -155,6 +168,8 @@ def _write_lock() -> None:
         *((f"lake-{SPARK}", endpoint) for endpoint in LAKE_JARS),
         *((f"spark-{OLDEST_SPARK}", endpoint) for endpoint in OLDEST_SPARK_JARS),
         *((f"lake-{OLDEST_SPARK}", endpoint) for endpoint in OLDEST_LAKE_JARS),
+        *((f"spark-{NEWEST_SPARK}", endpoint) for endpoint in NEWEST_SPARK_JARS),
+        *((f"lake-{NEWEST_SPARK}", endpoint) for endpoint in NEWEST_LAKE_JARS),
     ]
     for server, endpoint in servers:
         try:

@@ -1,0 +1,84 @@
+"""A mirror that runs for long: the driver's memory stays flat, and the files of its tables do not grow in number."""
+
+from __future__ import annotations
+
+import gc
+import resource
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.rendering import content
+from support.stream import StreamFixture
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from cdcd.spark import Cdc
+    from cdcd.spark.packages import Format
+
+RUNS, WARM, UPKEEP = 500, 200, 50
+"""Runs in all, until memory is looked at first, and between two compactions."""
+
+
+def heap(spark: SparkSession) -> int:
+    """The bytes of the JVM that are in use."""
+    jvm: Any = spark._jvm
+    for _ in range(2):
+        gc.collect()  # Python's handles keep objects of the JVM alive
+        jvm.java.lang.System.gc()
+    runtime = jvm.java.lang.Runtime.getRuntime()
+    return int(runtime.totalMemory() - runtime.freeMemory())
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+def test_five_hundred_runs_take_no_more_memory_or_files_than_two_hundred(
+    stream: StreamFixture,
+    cdc: Cdc,
+    lake: Callable[[str], str],
+    warehouse: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    form: Format,
+) -> None:
+    monkeypatch.setattr("cdcd.spark.mirror.targets.delta._RETENTION_H_MIN", 0)
+    cdc.spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    stream.sql("CREATE TABLE t (id int PRIMARY KEY, v int)", "CREATE TABLE keyless (v int)")
+    stream.sql("ALTER TABLE keyless REPLICA IDENTITY FULL")
+    daemon = stream.daemon(sink={"transaction_linger_ms": 20}).start()
+    daemon.wait_for_log("going on")
+    catalog = lake(form)
+    schema = catalog.partition(".")[2]
+    folder = warehouse / (f"delta/{schema}.db" if form == "delta" else f"ice/{schema}")
+    mirror = cdc.mirror(["*"], catalog, form)
+    found = {}
+    for run in range(1, RUNS + 1):
+        stream.sql(
+            f"INSERT INTO t VALUES ({run}, 0)",
+            f"UPDATE t SET v = v + 1 WHERE id = {run // 2}",
+            f"DELETE FROM t WHERE id = {run // 3}",
+            f"INSERT INTO keyless VALUES ({run % 7})",
+        )
+        daemon.wait_until_confirmed()
+        mirror.run_once()
+        if run % UPKEEP == 0:
+            mirror.compact(keep_runs=UPKEEP, keep_days=0)
+            files = [path for path in folder.rglob("*") if path.is_file()]
+            data = sum(path.suffix == ".parquet" and "_delta_log" not in path.parts for path in files)
+            rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+            found[run] = heap(cdc.spark), rss, data, len(files)
+            used, *others = found[run]
+            print(f"run {run}: heap {used / 1e6:.0f} MB, Python {others[0]} MB, {others[1]} data files of {others[2]}")
+    cdc.spark.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")
+    (heap_then, python_then, data_then, files_then), (heap_now, python_now, data_now, files_now) = (
+        found[WARM],
+        found[RUNS],
+    )
+    assert heap_now < 1.1 * heap_then
+    assert python_now < 1.1 * python_then
+    assert data_now < 1.3 * data_then + 10
+    if form == "iceberg":  # Delta removes commits from its log a day after their retention
+        assert files_now < 1.3 * files_then + 10
+    for name in "t", "keyless":
+        assert content(mirror.as_of()[f"public.{name}"]) == stream.content("public", name)
