@@ -1,6 +1,7 @@
-"""One table of one run: its events between two cuts, collapsed and merged.
+"""One table of one run: its events between two cuts go into its target.
 
-Before: `batch_changes` has decoded the events. After: the target's new version goes into the run's row.
+Before: `batches` reads the records, `batch_changes` decodes them. After: `keyed_merge` and `keyless_merge` merge the
+events, and the target's new version goes into the run's row.
 
 A merge may need more than the events: the values of unchanged columns, or the numbers of equal rows without a key. It
 reads these from the version that the last run published. So a second attempt gives the same rows as the first.
@@ -16,28 +17,19 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
 from cdcd.errors import GapError, RequestRejected
-from cdcd.spark.mirror.batch_changes import ChangeReader, Changes, NoChanges
+from cdcd.spark.mirror.batch_changes import ChangeReader, NoChanges
 from cdcd.spark.mirror.batches import Batch, Batches, Work
+from cdcd.spark.mirror.keyed_merge import merge_keyed
 from cdcd.spark.mirror.keyless_merge import merge_keyless
-from cdcd.spark.mirror.merge_sql import DELETED, INSERTED, MergeSource
-from cdcd.spark.mirror.new_rows import NetRows, is_worth_appending, only_adds, parted, repeated_keys
+from cdcd.spark.mirror.merge_sql import DELETED
 from cdcd.spark.mirror.per_table import PerTable
 from cdcd.spark.mirror.run_log import MirroredTable
 from cdcd.spark.mirror.schema_evolution import TargetSchema
-from cdcd.spark.mirror.table_write import Attempt, TableWriter, source_view
+from cdcd.spark.mirror.table_write import Attempt, TableWriter
 from cdcd.spark.mirror.targets.target import Target
 from cdcd.spark.reading.writer_schemas import Writer
 from cdcd.spark.state import keyless_rows
-from cdcd.spark.state.as_of import check_keyed, with_columns, with_unknown
-from cdcd.spark.state.collapse import (
-    OP,
-    UNREPRESENTABLE,
-    after_truncate,
-    collapse,
-    fallible_names,
-    fill_key_changes,
-    single_rows,
-)
+from cdcd.spark.state.collapse import UNREPRESENTABLE
 
 
 @dataclass(frozen=True)
@@ -116,68 +108,14 @@ class TableMerger:
         made = self._changes.read(batch, plan, before)
         if isinstance(made, NoChanges):
             return without_events(plan, before, made.key)
-        writer = TableWriter(self._target, made.rules.deletes)
-        if made.key:
-            self._merge_by_key(batch, made, plan, before, attempt, writer)
-        else:
-            base = None
-            if before is not None and made.stats.last_truncate is None:
-                base = self._changes.base(plan, before)
-            merge_keyless(batch, made, plan, before, base, attempt, writer)
+        base = None
+        needs_base = made.stats.last_truncate is None and (made.stats.has_incomplete_key_change or not made.key)
+        if before is not None and needs_base:
+            base = self._changes.base(plan, before)
+        merge = merge_keyed if made.key else merge_keyless
+        merge(batch, made, plan, before, base, attempt, TableWriter(self._target, made.rules.deletes))
         version, last = self._target.version(plan.target), made.succession.last
         return MergedTable(replace(plan, key=list(made.key), version=version, columns=last), made.stats.events)
-
-    def _merge_by_key(
-        self,
-        batch: Batch,
-        made: Changes,
-        plan: MirroredTable,
-        before: MirroredTable | None,
-        attempt: Attempt,
-        writer: TableWriter,
-    ) -> None:
-        stats, columns, key = made.stats, made.columns, made.key
-        check_keyed(stats, plan.table, had_key=stats.has_keyed_rows or bool(before is not None and before.key))
-        truncates = stats.last_truncate is not None
-        events = after_truncate(made.events, stats)
-        repeated = repeated_keys(events, stats)
-        if stats.has_incomplete_key_change:
-            base = None
-            if before is not None and not truncates:
-                base = with_columns(self._changes.base(plan, before), columns, made.missing)
-            events = fill_key_changes(events, base, columns, key)
-
-        may_append = is_worth_appending(stats.inserted.rows)
-        is_mixed = may_append and repeated.of_inserts
-
-        def net(some: DataFrame, *, repeats: bool) -> DataFrame:
-            if not repeats:
-                return single_rows(some, columns).withColumn(INSERTED, with_unknown())
-            rows = collapse(some, columns, stats.unchanged, with_first_op=is_mixed).withColumn(INSERTED, with_unknown())
-            return batch.keep(rows) if is_mixed or self._target.reads_merged_rows_twice else rows
-
-        names = [column["name"] for column in columns]
-        source = MergeSource(source_view(plan, attempt), key, fallible_names(key, columns), names, stats.unchanged)
-        rows = net(events, repeats=repeated.any)
-        if attempt.has_appended:
-            writer.merge(rows, source, plan.target, truncates=truncates, missing=made.fills)
-        elif before is None or before.version is None:
-            writer.append_existing(plan.target, rows, names, attempt)
-        elif truncates or made.fills:
-            writer.merge(rows, source, plan.target, truncates=truncates, missing=made.fills)
-        elif only_adds(stats) and not repeated.any and writer.lacks(plan.target, rows, key, stats.keys):
-            writer.append_existing(plan.target, rows, names, attempt)
-        else:
-
-            def parts() -> NetRows:
-                if is_mixed:
-                    return parted(rows, made.ordered)
-                inserts, rest = (events.where(f"{OP} {sign} 'c'") for sign in ("=", "<>"))
-                inserted, others = net(inserts, repeats=False), net(rest, repeats=repeated.of_others)
-                return NetRows(inserted, stats.inserted, stats.inserted.rows, others, stats.others)
-
-            if not (may_append and writer.append_and_merge(parts(), source, plan.target, attempt)):
-                writer.merge(rows, replace(source, bounds=stats.keys.bounds), plan.target)
 
 
 def without_events(plan: MirroredTable, before: MirroredTable | None, key: Sequence[str] | None) -> MergedTable:
