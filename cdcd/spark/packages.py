@@ -21,7 +21,7 @@ JDBC: Final = "org.postgresql:postgresql:42.7.4"
 _BAD_KAFKA: Final = re.compile(r"spark-sql-kafka-0-10_2\.13[-:](4\.1\.[012])(?!\d)")
 
 _KAFKA: Final = {"4.0": "{version}", "4.1": "4.1.3", "4.2": "4.2.0"}
-_AVRO: Final = {"4.0": "{version}", "4.1": "4.1.1", "4.2": "4.1.1"}
+_AVRO: Final = {"4.0": "{version}", "4.1": "4.1.1", "4.2": "4.2.0"}
 _LAKE: Final[dict[tuple[str, str], str]] = {
     ("4.0", "delta"): "io.delta:delta-spark_2.13:4.0.0",
     ("4.1", "delta"): "io.delta:delta-spark_4.1_2.13:4.4.0",
@@ -31,11 +31,11 @@ _LAKE: Final[dict[tuple[str, str], str]] = {
 }
 
 
-def packages(spark_version: str | None = None, formats: Collection[Format] = ("delta", "iceberg")) -> str:
+def packages(spark_version: str | None = None, formats: Collection[Format] | None = None) -> str:
     """The value of `spark.jars.packages` for a version of Spark (default: the installed PySpark's).
 
-    It names the Kafka source, Avro, PostgreSQL's JDBC driver and the table formats. Raises SettingsError for a Spark
-    that does not work with them.
+    It names the Kafka source, Avro, PostgreSQL's JDBC driver and the table formats (None: all that there are for it).
+    Raises SettingsError for a Spark that does not work with them.
     """
     if spark_version is None:
         import pyspark
@@ -60,7 +60,7 @@ def packages(spark_version: str | None = None, formats: Collection[Format] = ("d
         f"org.apache.spark:spark-avro_2.13:{_AVRO[minor].format(version=spark_version)}",
         JDBC,
     ]
-    for name in formats:
+    for name in [form for of, form in _LAKE if of == minor] if formats is None else formats:
         if (minor, name) not in _LAKE:
             raise SettingsError(
                 f"there is no {name} for Spark {spark_version}",

@@ -110,9 +110,10 @@ def test_rows_that_the_target_lacks_are_appended_and_others_merged(
         "INSERT INTO t VALUES (12, 'new')",
         "UPDATE t SET v = 'newer' WHERE id = 12",
     ) == ["append", "merge"]
-    cdc.spark.sql(f"INSERT INTO {catalog}.public_t (id, v) VALUES (20, 'by hand'), (21, 'by hand')")
+    by_hand = f"INSERT INTO {catalog}.public_t SELECT id, 'by hand', NULL, NULL, NULL, NULL FROM VALUES"
+    cdc.spark.sql(f"{by_hand} (20), (21) AS made(id)")
     assert run("INSERT INTO t VALUES (20, 'of the source'), (21, 'y'), (22, 'z')") == ["merge"]
-    cdc.spark.sql(f"INSERT INTO {catalog}.public_t (id, v) VALUES (23, 'by hand')")
+    cdc.spark.sql(f"{by_hand} (23) AS made(id)")
     assert run("INSERT INTO t VALUES (23, 'x'), (24, 'y')", "DELETE FROM t WHERE id = 23") == ["merge"]
     assert run("TRUNCATE t", "INSERT INTO t VALUES (1, 'after')") == ["merge"]
 

@@ -1,4 +1,4 @@
-"""Merges one batch of a table with a key: appends inserts of new keys as they come, and makes one row a key of the rest.
+"""Merges one batch of a table with a key: appends inserts of new keys as they come, makes one row a key of the others.
 
 Before: `batch_changes` has decoded the events. After: `table_write` appends and merges the rows.
 """

@@ -16,9 +16,10 @@ from cdcd.spark.mirror.batch_changes import Changes
 from cdcd.spark.mirror.batches import Batch
 from cdcd.spark.mirror.merge_sql import DELETED, INSERTED, MergeSource
 from cdcd.spark.mirror.run_log import MirroredTable
-from cdcd.spark.mirror.schema_evolution import OWN_COLUMNS, Succession
+from cdcd.spark.mirror.schema_evolution import OWN_COLUMNS
 from cdcd.spark.mirror.table_write import Attempt, TableWriter, source_view
 from cdcd.spark.reading.missing_values import MissingValue
+from cdcd.spark.reading.types import ddl
 from cdcd.spark.state import keyless_rows
 from cdcd.spark.state.as_of import with_columns
 from cdcd.spark.state.collapse import COMMIT_LSN, COMMIT_TS, OP, SEQ, UNCHANGED, UNREPRESENTABLE, after_truncate
@@ -37,7 +38,7 @@ def merge_keyless(
     columns, fills, last = made.columns, made.fills, made.succession.last
     truncates = made.stats.last_truncate is not None
     events = keyless_rows.with_columns_of(after_truncate(made.events, made.stats), last)
-    if base is not None and before is not None and (fills or _went(before, base, made.succession)):
+    if base is not None and before is not None and (fills or _is_counted_otherwise(before, base, made)):
         events, base, truncates = _counted_anew(events, base, columns, fills, last), None, True
     names = [column["name"] for column in columns]
     rows = batch.keep(_numbered(batch, events, base, names, plan))
@@ -49,10 +50,17 @@ def merge_keyless(
         writer.merge(rows, source, plan.target, truncates=truncates, missing=fills)
 
 
-def _went(before: MirroredTable, base: DataFrame, succession: Succession) -> bool:
-    """Whether the published rows have a column that the last events of a batch lack, or have under another name."""
+def _is_counted_otherwise(before: MirroredTable, base: DataFrame, made: Changes) -> bool:
+    """Whether the published rows have a column that the last events of a batch lack, or have under another name.
+
+    Or as another type: their hashes are of the values as they were.
+    """
+    types = {name.lower(): kind for name, kind in base.dtypes}
+    now = {each["name"].lower(): ddl(each["type"]).replace("timestamp_ltz", "timestamp") for each in made.columns}
+    if any(types.get(name, kind) != kind for name, kind in now.items()):
+        return True
     known = before.columns or [name for name in base.columns if name not in OWN_COLUMNS]
-    return not {name.lower() for name in known} <= {name.lower() for name in succession.last}
+    return not {name.lower() for name in known} <= {name.lower() for name in made.succession.last}
 
 
 def _counted_anew(

@@ -197,7 +197,9 @@ def envelope(row_fields: list[dict[str, Any]], of: Mapping[str, Any], names: Col
         if avro["type"] == "record":
             fields = [_nullable(field["name"], declared(field["type"])) for field in avro["fields"]]
             return {"type": "record", "name": f"R{next(named)}", "fields": fields}
-        return avro
+        # Spark 4.2 has a type for times of day, which no table format has.
+        has_own_type = KINDS[avro["logicalType"]].spark != KINDS[avro["type"]].spark
+        return avro if has_own_type else avro["type"]
 
     reader = {
         "type": "record",

@@ -97,7 +97,7 @@ class Iceberg(Target):
         raise GapError(
             f"{table} no longer has the snapshot {version}, which a run has published",
             "expire_snapshots has removed it: read a newer run. If there is none, load the table again with "
-            "`cdcd spark snapshot`, and keep snapshots for some days",
+            "`cdcd spark snapshot`, and keep snapshots for some days, or set tags = true under [mirror]",
             code="mirror-load-again",
         )
 
