@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
 
 from cdcd.spark.mirror.batch_changes import Changes
 from cdcd.spark.mirror.batches import Batch
@@ -16,7 +17,15 @@ from cdcd.spark.mirror.new_rows import NetRows, is_worth_appending, only_adds, p
 from cdcd.spark.mirror.run_log import MirroredTable
 from cdcd.spark.mirror.table_write import Attempt, TableWriter, source_view
 from cdcd.spark.state.as_of import check_keyed, with_columns, with_unknown
-from cdcd.spark.state.collapse import OP, after_truncate, collapse, fallible_names, fill_key_changes, single_rows
+from cdcd.spark.state.collapse import (
+    OP,
+    UNREPRESENTABLE,
+    after_truncate,
+    collapse,
+    fallible_names,
+    fill_key_changes,
+    single_rows,
+)
 
 
 def merge_keyed(
@@ -39,10 +48,12 @@ def merge_keyed(
     may_append = is_worth_appending(stats.inserted.rows)
     is_mixed = may_append and repeated.of_inserts
 
+    if_new = with_unknown() if stats.unchanged else f.col(UNREPRESENTABLE)
+
     def net(some: DataFrame, *, repeats: bool) -> DataFrame:
         if not repeats:
-            return single_rows(some, columns).withColumn(INSERTED, with_unknown())
-        rows = collapse(some, columns, stats.unchanged, with_first_op=is_mixed).withColumn(INSERTED, with_unknown())
+            return single_rows(some, columns).withColumn(INSERTED, if_new)
+        rows = collapse(some, columns, stats.unchanged, with_first_op=is_mixed).withColumn(INSERTED, if_new)
         return batch.keep(rows) if is_mixed or writer.reads_twice else rows
 
     def parts() -> NetRows:

@@ -58,6 +58,7 @@ class TableWriter:
     def append(self, table: str, rows: DataFrame, attempt: Attempt, *, merges_next: bool = False) -> None:
         """Add rows, which may lack columns of the table. `merges_next`: the attempt will also merge rows."""
         tag = attempt.tag if merges_next else None
+        rows = rows.coalesce(int(self._target.spark.sparkContext.defaultParallelism))  # each task writes a file
         self._target.append(table, self.completed(table, rows), attempt.seen, tag)
 
     def append_existing(self, table: str, rows: DataFrame, columns: Sequence[str], attempt: Attempt) -> None:
