@@ -12,7 +12,8 @@
 A run of the mirror takes 750,000 changes: 30 s, its default interval, at 25,000 changes a second. Spark has 6 GB and
 its parallel collector. The JVM is warm only in the last turns; the figures of the first turns are lower. Each first
 load is of a new mirror.
---rows N: the table's rows, and a part of each run for each; the default is 1,000,000.
+--rows N: the table's rows; the default is 1,000,000. A run has three quarters as many changes, or of --run N: with
+--rows 10000000 --run 1000000 the table is larger than what is done to it.
 --daemon-python PATH: an interpreter with a compiled cdcd for the daemon (default: this one).
 """
 
@@ -57,6 +58,7 @@ def main() -> None:
     )
     parser.add_argument("format", nargs="?", default="delta", help="the mirror's table format: delta or iceberg")
     parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the table of `mirror`")
+    parser.add_argument("--run", type=int, default=None, help="a run has three quarters as many changes")
     parser.add_argument("--daemon-python", default=sys.executable, help="Python that runs the daemon")
     parser.add_argument("--uncompiled", action="store_true", help="measure cdcd even if it is not compiled")
     given = parser.parse_args()
@@ -74,7 +76,7 @@ def main() -> None:
             with streams.StreamFixture(postgres.dsn(), kafka.bootstrap, "bench", Path(folder)) as stream:
                 cdc = Cdc(spark, stream.broker, stream.prefix)
                 if given.what in ("mirror", "changelog"):
-                    mirror(stream, cdc, given.format, given.rows, given.what)
+                    mirror(stream, cdc, given.format, given.rows, given.run or given.rows, given.what)
                 else:
                     {"read": read, "small": small, "snapshot": snapshot, "verify": verify}[given.what](
                         stream, cdc, given.format
@@ -147,7 +149,9 @@ def read(stream: streams.StreamFixture, cdc: Cdc, _: str) -> None:
     print("equal to PostgreSQL" if tuple(found) == tuple(wanted) else f"DIFFERENT: {found} {wanted}")
 
 
-def mirror(stream: streams.StreamFixture, cdc: Cdc, form: Literal["delta", "iceberg"], rows: int, kind: str) -> None:
+def mirror(
+    stream: streams.StreamFixture, cdc: Cdc, form: Literal["delta", "iceberg"], rows: int, size: int, kind: str
+) -> None:
     """Load the rows from events, then inserts alone, then runs of 2/3 updates, 2/15 deletes and 1/5 inserts."""
     stream.sql(TABLE)
     running = started(stream)
@@ -157,14 +161,17 @@ def mirror(stream: streams.StreamFixture, cdc: Cdc, form: Literal["delta", "iceb
     def first_load(turn: int) -> tuple[Any, float]:
         schema = f"{'spark_catalog' if form == 'delta' else 'ice'}.bench{turn}"
         made = cdc.mirror(["*"], schema, form, per_table=[{"match": "*", "kind": kind}])
-        took, done = seconds(made.run_once)
-        print(f"{form}: first load, {done.events:,} events {took:.1f} s = {done.events / took:,.0f}/s", flush=True)
+        took, done = seconds(made.catch_up)
+        print(
+            f"{form}: first load, {rows:,} events in {len(done)} runs {took:.1f} s = {rows / took:,.0f}/s", flush=True
+        )
         return made, took
 
-    for turn in range(3):
+    for turn in range(3 if size == rows else 0):
         first_load(turn)
     made, took = first_load(3)
-    floor(cdc, made, {}, took, "true", "false", "false")
+    if size == rows:
+        floor(cdc, made, {}, took, "true", "false", "false")
     last = events = rows
 
     def run(what: str, inserts: int, low: int, updates: int, deletes: int, *, with_floor: bool) -> None:
@@ -190,11 +197,10 @@ def mirror(stream: streams.StreamFixture, cdc: Cdc, form: Literal["delta", "iceb
         last += inserts
         events += done.events
 
-    fifth, third = rows * 3 // 20, rows // 10
     for turn in range(3):
-        run("inserts", rows * 3 // 4, 0, 0, 0, with_floor=turn == 2)
+        run("inserts", size * 3 // 4, 0, 0, 0, with_floor=turn == 2)
     for turn in range(4):
-        run("changes", fifth, turn * third, rows // 2, third, with_floor=turn == 3)
+        run("changes", size * 3 // 20, turn * size // 10, size // 2, size // 10, with_floor=turn == 3)
     table = made.as_of()["public.t"]
     if kind == "changelog":
         print("complete" if table.count() == events else f"DIFFERENT: {table.count()} {events}")
