@@ -54,7 +54,7 @@ def merge_keyed(
         if not repeats:
             return single_rows(some, columns).withColumn(INSERTED, if_new)
         rows = collapse(some, columns, stats.unchanged, with_first_op=is_mixed).withColumn(INSERTED, if_new)
-        return batch.keep(rows) if is_mixed or writer.reads_twice else rows
+        return batch.keep(rows) if is_mixed else rows
 
     def parts() -> NetRows:
         if is_mixed:

@@ -41,8 +41,6 @@ class TableWriter:
     def __init__(self, target: Target, deletes: Deletes) -> None:
         self._target = target
         self._deletes: Deletes = deletes
-        self.reads_twice = target.reads_merged_rows_twice
-        """Whether a merge computes the rows twice."""
 
     def completed(self, table: str, rows: DataFrame) -> DataFrame:
         """Rows that exist, with all columns of the table: those that they lack are null."""

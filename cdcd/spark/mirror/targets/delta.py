@@ -41,7 +41,6 @@ class Delta(Target):
     """Delta itself skips a MERGE or an append that a plan has made already, even if two processes try it (txnAppId)."""
 
     using = "delta"
-    reads_merged_rows_twice = True
     properties: ClassVar[Mapping[str, str]] = {
         "delta.enableDeletionVectors": "true",
         "delta.enableTypeWidening": "true",

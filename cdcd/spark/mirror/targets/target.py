@@ -52,9 +52,6 @@ class Target:
     log_properties: ClassVar[Mapping[str, str]] = {}
     """More for the table of runs, of which nobody reads an older version."""
 
-    reads_merged_rows_twice: ClassVar[bool] = False
-    """Whether a MERGE computes its source twice: to find the files, and to write."""
-
     def __init__(
         self, spark: SparkSession, properties: Mapping[str, str], say: Callable[[str], None] = lambda _: None
     ) -> None:
