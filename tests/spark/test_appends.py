@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support.fix_spark import jobs
 from support.rendering import content
 from support.stream import StreamFixture
 
@@ -34,32 +35,25 @@ class Crash(Exception):
 class Writes:
     """Notes what is written into the mirrored tables, and dies before or after a write if it is told to."""
 
-    def __init__(self, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         from cdcd.spark.mirror.targets.delta import Delta
         from cdcd.spark.mirror.targets.iceberg import Iceberg
 
         self.made: list[str] = []
         self.dies = ""
-        execute = spark.sql
-
-        def sql(statement: str) -> Any:
-            if statement.startswith("MERGE INTO") and "cdcd_runs" not in statement:
-                return self._write("merge", lambda: execute(statement))
-            return execute(statement)
-
-        monkeypatch.setattr(spark, "sql", sql)
         for target in (Delta, Iceberg):
-            self._watch(target, monkeypatch)
+            for kind in ("append", "merge"):
+                self._watch(target, kind, monkeypatch)
 
-    def _watch(self, target: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        append = target.append
+    def _watch(self, target: Any, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        write = getattr(target, kind)
 
         def watched(self_: Any, table: str, *given: Any) -> Any:
             if "cdcd_runs" in table:
-                return append(self_, table, *given)
-            return self._write("append", lambda: append(self_, table, *given))
+                return write(self_, table, *given)
+            return self._write(kind, lambda: write(self_, table, *given))
 
-        monkeypatch.setattr(target, "append", watched)
+        monkeypatch.setattr(target, kind, watched)
 
     def _write(self, kind: str, write: Callable[[], Any]) -> Any:
         if self.dies == f"before {kind}":
@@ -86,7 +80,7 @@ def test_rows_that_the_target_lacks_are_appended_and_others_merged(
     daemon = stream.daemon().start()
     daemon.wait_for_log("going on")
     catalog = lake(form)
-    writes = Writes(cdc.spark, monkeypatch)
+    writes = Writes(monkeypatch)
     mirror = cdc.mirror(["*"], catalog, form)
 
     def run(*statements: str) -> list[str]:
@@ -147,7 +141,7 @@ def test_a_death_at_any_write_neither_doubles_nor_loses_a_row(
     daemon = stream.daemon().start()
     daemon.wait_for_log("going on")
     catalog = lake(form)
-    writes = Writes(cdc.spark, monkeypatch)
+    writes = Writes(monkeypatch)
     deaths = {  # what the process after it writes
         "after append": [],
         "before append": ["append", "merge"],
@@ -192,6 +186,32 @@ def test_two_processes_that_append_by_one_plan_add_the_rows_once(
                 target.append(table, rows, seen, tag if is_half else None)
         assert spark.table(table).count() == 1 + number
         assert (target.tagged(table, tag), target.appended(table, tag)) == (not is_half, is_half)
+
+
+def test_a_merge_of_few_rows_into_a_small_table_of_delta_takes_few_jobs_and_no_setting_of_the_session(
+    spark: SparkSession, lake: Callable[[str], str]
+) -> None:
+    from cdcd.spark.mirror.targets.delta import SMALL_SETTINGS, Delta
+
+    target, table = Delta(spark, {}), f"{lake('delta')}.t"
+    target.create(table, "id int, v int")
+    spark.range(1, 101, 1, 1).selectExpr("int(id) id", "0 v").writeTo(table).append()
+    before = [spark.conf.get(name, None) for name in SMALL_SETTINGS]
+    statement = f"MERGE INTO {table} t USING few s ON t.id = s.id WHEN MATCHED THEN UPDATE SET t.v = t.v + 1"
+    vectors = []
+    for number, rows_max in enumerate([1, None]):
+        spark.range(7, 8, 1, 1).selectExpr("int(id) id").createOrReplaceTempView("few")
+        began = jobs(spark)
+        for _ in range(2):  # the second one is skipped
+            with target.tagging(Tag("m", f"token{number}")):
+                target.merge(table, statement, rows_max)
+        assert rows_max is None or jobs(spark) - began <= 8
+        assert spark.table(table).where("id = 7 OR v > 0").collect() == [(7, 1 + number)]
+        assert target.tagged(table, Tag("m", f"token{number}"))
+        assert target.rows(table, 1).join(spark.table("few"), "id", "left_semi").count() == 1
+        vectors.append(spark.sql(f"DESCRIBE HISTORY {table} LIMIT 1").first()["operationMetrics"])
+    assert [metrics["numTargetDeletionVectorsAdded"] for metrics in vectors] == ["0", "1"]
+    assert [spark.conf.get(name, None) for name in SMALL_SETTINGS] == before
 
 
 def test_keys_of_a_batch_are_bounded_and_found_in_the_target(spark: SparkSession) -> None:

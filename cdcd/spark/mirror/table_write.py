@@ -51,7 +51,7 @@ class TableWriter:
 
     def lacks(self, table: str, rows: DataFrame, key: Sequence[str], known: Keys) -> bool:
         """Whether the table lacks the keys of these rows, which `known` bounds."""
-        return not has_keys_of(self._target.spark.table(table), rows, key, known)
+        return not has_keys_of(self._target.rows(table, known.rows), rows, key, known)
 
     def append(self, table: str, rows: DataFrame, attempt: Attempt, *, merges_next: bool = False) -> None:
         """Add rows, which may lack columns of the table. `merges_next`: the attempt will also merge rows."""
@@ -92,7 +92,7 @@ class TableWriter:
             has_deleted_column=DELETED in self._target.columns(table), missing=missing,
         )  # fmt: skip
         try:
-            self._target.commit(table, statement)
+            self._target.merge(table, statement, source.rows_max)
         finally:
             self._target.spark.catalog.dropTempView(source.view)
 

@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from pyspark.sql import DataFrame, Row
 
@@ -27,6 +27,19 @@ _RETENTION_H_MIN = 168
 _LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 """Spark takes it as a bound. VACUUM makes so many tasks, however small the table is: 10,000 if nobody says less."""
 _LISTING_TASKS_PER_CORE = 4
+_SMALL_ROWS_MAX = 5_000
+_SMALL_TABLE_MAX = 4 * 1024 * 1024
+"""Bytes of a table that a MERGE takes less time to write anew than to write the deletion vectors of."""
+SMALL_SETTINGS: Final = {
+    "spark.databricks.delta.merge.deletionVectors.persistent": "false",
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.sql.shuffle.partitions": "1",
+    # A plan for few rows takes longer to compile, or to plan again after each stage, than to run.
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""For few rows and a small table. A MERGE takes 6 Spark jobs then, and not 15."""
 _MAPPING = "delta.columnMapping.mode"
 _NOTE = "spark.databricks.delta.commitInfo.userMetadata"
 _KEEPS_ROWS = re.compile("OPTIMIZE|REORG|VACUUM .*|SET TBLPROPERTIES|UNSET TBLPROPERTIES|ADD COLUMNS|UPGRADE PROTOCOL")
@@ -94,7 +107,11 @@ class Delta(Target):
 
     def version(self, table: str) -> int | None:
         # DESCRIBE HISTORY would run a Spark job.
-        return int(_with_defaults(self._java(table).deltaLog(), "update").version())
+        return int(self._snapshot(table).version())
+
+    def _snapshot(self, table: str) -> Any:
+        """Delta's object for the newest version of a table."""
+        return _with_defaults(self._java(table).deltaLog(), "update")
 
     def _java(self, table: str) -> Any:
         """Delta's object for a table."""
@@ -114,6 +131,29 @@ class Delta(Target):
         is_vacuumed = any(operation.startswith("VACUUM") for operation in later.values())
         keeps_rows = all(_KEEPS_ROWS.fullmatch(operation) for operation in later.values())
         return max(later) if is_vacuumed and is_whole and keeps_rows else version
+
+    def rows(self, table: str, keys_max: int) -> DataFrame:
+        session = self._session_for_few(table, keys_max)
+        return super().rows(table, keys_max) if session is None else DataFrame(session.table(table), self.spark)
+
+    def merge(self, table: str, statement: str, rows_max: int | None) -> None:
+        session = self._session_for_few(table, rows_max)
+        if session is None:
+            super().merge(table, statement, rows_max)
+        else:
+            self.again_after_conflicts(table, lambda: session.sql(statement))
+
+    def _session_for_few(self, table: str, rows_max: int | None) -> Any:
+        """A copy of the session, with settings for few rows; None if there may be many, or the table is not small."""
+        if rows_max is None or rows_max > _SMALL_ROWS_MAX:
+            return None
+        # The checksum of a version knows the bytes of its files: their sum would be a Spark job.
+        if self._snapshot(table).computeChecksum().tableSizeBytes() > _SMALL_TABLE_MAX:
+            return None
+        session = self.spark._jsparkSession.cloneSession()  # noqa: SLF001
+        for name, value in SMALL_SETTINGS.items():
+            session.conf().set(name, value)
+        return session
 
     def put(self, table: str, rows: DataFrame, seen: int | None) -> None:
         # Delta takes an append for blind: it would add the rows to any later version. So this says what it has read.

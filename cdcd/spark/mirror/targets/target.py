@@ -171,6 +171,14 @@ class Target:
                 time.sleep(pause_s)
         return change()
 
+    def rows(self, table: str, keys_max: int) -> DataFrame:
+        """The table's rows, of which the caller looks up those of so many keys at most."""
+        return self.spark.table(table)
+
+    def merge(self, table: str, statement: str, rows_max: int | None) -> None:
+        """Run a MERGE, and again as `commit` does. `rows_max`: its source has no more rows; None: nobody knows."""
+        self.commit(table, statement)
+
     def put(self, table: str, rows: DataFrame, seen: int | None) -> None:
         """Add rows in one commit, unless the table has got other rows since this version.
 
