@@ -103,9 +103,10 @@ class ChangeReader:
         Without `by_key`, the events count as those of a table without a key, and each truncate is one event.
         """
         schemas = None if batch.is_read else self._likely(plan, before, by_key=by_key)
-        if schemas is not None:
+        if schemas is not None and schemas.only is not None:
             made = self._decoded(batch, plan, before, schemas, by_key=by_key)
             if not made.stats.unknown:
+                self._last[plan.topic] = schemas.only
                 return made if made.stats.events else NoChanges(list(made.key))
         found = self._found(batch, plan, before, by_key=by_key)
         return found if isinstance(found, NoChanges) else self._decoded(batch, plan, before, found, by_key=by_key)
