@@ -78,8 +78,10 @@ def repeated_keys(events: DataFrame, stats: BatchStats) -> RepeatedKeys:
 
     Where no rows can be appended, all events count as such that have: to collapse them takes no longer.
     """
+    if stats.events == 1:
+        return RepeatedKeys(of_inserts=False, of_others=False)
     if not is_worth_appending(stats.inserted.rows) and not only_adds(stats):
-        return RepeatedKeys(stats.events > 1, stats.events > 1)
+        return RepeatedKeys(of_inserts=True, of_others=True)
     inserts = f.count_if(f.col(OP) == "c")
     hashes = events.groupBy(f.xxhash64("_key").alias("hash")).agg(
         f.count("*").alias("events"), inserts.alias("inserts")
