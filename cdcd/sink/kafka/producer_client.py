@@ -205,7 +205,7 @@ class ProducerClient:
         raise self._failure(self._cause(error), doing, topic)
 
     def _failure(self, cause: KafkaError, doing: str, topic: str) -> CdcdError:
-        """What a failure with this cause is raised as."""
+        """The error that reports a failure with this cause."""
         failure = to_cdcd_error(cause, doing, self._bootstrap)
         if isinstance(failure, Unpublishable):
             failure.topic = failure.topic or topic or (self._undelivered_topic if cause is self._undelivered else "")

@@ -61,7 +61,7 @@ class NoChanges:
 
 @dataclass(frozen=True)
 class _Schemas:
-    """What wrote the records of a batch."""
+    """The schemas of a batch, and the columns that its table has for them."""
 
     writers: Sequence[Writer]
     order: WriterOrder

@@ -23,7 +23,7 @@ from cdcd.spark.state.collapse import FIRST_OP, OP, BatchStats
 from cdcd.spark.state.key_bounds import PARTS, Keys, keys_of_groups, least_and_most
 
 EXISTS: Final = f"{OP} <> 'd'"
-"""Of a collapsed row: the batch leaves it."""
+"""A condition on collapsed rows: the row exists after the batch."""
 
 _APPENDED_ROWS_MIN: Final = 10_000
 """Fewer new rows are merged with the others: a commit of their own would take longer."""

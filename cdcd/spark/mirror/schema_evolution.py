@@ -77,7 +77,7 @@ class Succession:
 
 @dataclass(frozen=True)
 class _Needed:
-    """What a table needs for a batch."""
+    """The changes that a table needs before a batch is written."""
 
     evolution: Evolution
     own: str
@@ -129,9 +129,7 @@ class TargetSchema:
     def fit_for(
         self, table: str, writers: Sequence[Writer], key: Sequence[str], succession: Succession
     ) -> Evolution | None:
-        """What `fit` returns, if the table has rows and needs no change; else None."""
-        if not self._target.exists(table) or self._target.version(table) is None:
-            return None
+        """What `fit` returns, if the table, which exists, needs no change; else None."""
         try:
             needed = self._needed(table, writers, key, succession, exists=True)
         except RequestRejected:

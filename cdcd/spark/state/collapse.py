@@ -68,11 +68,11 @@ class BatchStats:
     has_lost_key: bool
     """The newest rows came without a key."""
     keys: Keys
-    """Those of all rows."""
+    """The keys of all rows."""
     inserted: Keys
-    """Those of the inserts."""
+    """The keys of the inserts."""
     others: Keys
-    """Those of the other rows."""
+    """The keys of all rows but the inserts."""
 
 
 def fallible_names(key: Sequence[str], columns: Sequence[dict[str, Any]]) -> list[str]:
