@@ -19,6 +19,7 @@ at the end counts something: none is 0. Exit code 0: all of it holds.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -92,11 +93,21 @@ _CONFLICT = "has another job's commit, so the change begins again"
 _PUBLISHED = re.compile(r"published run \d+ at \S+ \((\d+)\)")
 
 
+TAKES_FEW_FOR_MANY = """
+from cdcd.cli.main import program
+from cdcd.spark.mirror import batches, new_rows
+batches.SMALL_MAX, new_rows._APPENDED_ROWS_MIN = 0, 20
+program()
+"""
+"""Every second process of the mirror takes 20 rows for a large batch: it appends inserts while it reads them."""
+
+
 class Job:
     """`cdcd spark mirror`, which is started again when it ends."""
 
     def __init__(self, config: Path, log: IO[bytes]) -> None:
-        self._command = [*daemons.command(), "spark", "mirror", "--config", str(config)]
+        commands = daemons.command(), [sys.executable, "-c", TAKES_FEW_FOR_MANY]
+        self._commands = itertools.cycle([*each, "spark", "mirror", "--config", str(config)] for each in commands)
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
         self._is_killed = False
@@ -110,7 +121,11 @@ class Job:
         while not self._closing.is_set():
             self._is_killed = False
             self._process = subprocess.Popen(
-                self._command, stdout=self._log, stderr=self._log, env=daemons.environment(), start_new_session=True
+                next(self._commands),
+                stdout=self._log,
+                stderr=self._log,
+                env=daemons.environment(),
+                start_new_session=True,
             )
             self._process.wait()
             self.ended += not self._is_killed

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from support.fix_spark import jobs
 from support.rendering import content
 from support.stream import StreamFixture
 
-from cdcd.spark.mirror.targets.target import Tag
+from cdcd.spark.mirror.targets.target import Staged, Tag
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,14 +37,20 @@ class Writes:
     """Notes what is written into the mirrored tables, and dies before or after a write if it is told to."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        from cdcd.spark.mirror.targets.delta import Delta
-        from cdcd.spark.mirror.targets.iceberg import Iceberg
+        from cdcd.spark.mirror.targets.delta import Delta, StagedInDelta
+        from cdcd.spark.mirror.targets.iceberg import Iceberg, StagedInIceberg
 
         self.made: list[str] = []
         self.dies = ""
         for target in (Delta, Iceberg):
             for kind in ("append", "merge"):
                 self._watch(target, kind, monkeypatch)
+        for staged in (StagedInDelta, StagedInIceberg):
+            self._watch_publish(staged, monkeypatch)
+
+    def _watch_publish(self, staged: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        publish = staged.publish
+        monkeypatch.setattr(staged, "publish", lambda self_: self._write("publish", lambda: publish(self_)))
 
     def _watch(self, target: Any, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
         write = getattr(target, kind)
@@ -91,8 +98,8 @@ def test_rows_that_the_target_lacks_are_appended_and_others_merged(
         check(mirror, stream)
         return writes.made
 
-    assert run("INSERT INTO t SELECT n, 'first' FROM generate_series(1, 6) n") == ["append"]
-    assert run("INSERT INTO t VALUES (7, 'x'), (8, NULL)") == ["append"]
+    assert run("INSERT INTO t SELECT n, 'first' FROM generate_series(1, 6) n") == ["publish"]
+    assert run("INSERT INTO t VALUES (7, 'x'), (8, NULL)") == ["publish"]
     assert run(
         "UPDATE t SET v = 'changed' WHERE id = 1",
         "DELETE FROM t WHERE id = 2",
@@ -104,6 +111,9 @@ def test_rows_that_the_target_lacks_are_appended_and_others_merged(
         "INSERT INTO t VALUES (12, 'new')",
         "UPDATE t SET v = 'newer' WHERE id = 12",
     ) == ["append", "merge"]
+    assert run("INSERT INTO t VALUES (13, 'x')") == ["append"], "the last batch was another one"
+    assert run("INSERT INTO t VALUES (14, 'x')") == ["append"], "the last but one, too"
+    assert run("INSERT INTO t VALUES (15, 'x')") == ["publish"]
     by_hand = f"INSERT INTO {catalog}.public_t SELECT id, 'by hand', NULL, NULL, NULL, NULL FROM VALUES"
     cdc.spark.sql(f"{by_hand} (20), (21) AS made(id)")
     assert run("INSERT INTO t VALUES (20, 'of the source'), (21, 'y'), (22, 'z')") == ["merge"]
@@ -164,6 +174,113 @@ def test_a_death_at_any_write_neither_doubles_nor_loses_a_row(
         mirror.run_once()
         assert writes.made == rest, dies
         check(mirror, stream)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize(("dies", "rest"), [("before publish", ["publish"]), ("after publish", [])])
+def test_a_death_while_inserts_are_appended_as_they_are_read_neither_doubles_nor_loses_one(
+    stream: StreamFixture,
+    cdc: Cdc,
+    lake: Callable[[str], str],
+    monkeypatch: pytest.MonkeyPatch,
+    form: Format,
+    dies: str,
+    rest: list[str],
+) -> None:
+    monkeypatch.setattr(MIN, 1)
+    stream.sql("CREATE TABLE t (id int PRIMARY KEY, v int)")
+    daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
+    stream.sql("INSERT INTO t SELECT n, 0 FROM generate_series(1, 9) n")
+    daemon.wait_until_confirmed()
+    catalog = lake(form)
+    writes = Writes(monkeypatch)
+    writes.dies = dies
+    with pytest.raises(Crash):
+        cdc.mirror(["*"], catalog, form).run_once()
+    writes.dies, writes.made = "", []
+    mirror = cdc.mirror(["*"], catalog, form)
+    mirror.run_once()
+    assert writes.made == rest
+    check(mirror, stream)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_staged_rows_are_no_rows_of_the_table_until_they_are_published_once(
+    spark: SparkSession, lake: Callable[[str], str], form: str
+) -> None:
+    from cdcd.spark.mirror.targets.delta import Delta
+    from cdcd.spark.mirror.targets.iceberg import Iceberg
+
+    target = {"delta": Delta, "iceberg": Iceberg}[form](spark, {})
+    table = f"{lake(form)}.t"
+    target.create(table, "id int")
+
+    def stage(token: str, count: int) -> Staged:
+        with target.tagging(Tag("m", token)):
+            return target.stage(table, spark.range(count).selectExpr("int(id) id"), Tag("m", token))
+
+    def publish(staged: Staged, token: str) -> bool:
+        with target.tagging(Tag("m", token)):
+            return staged.publish()
+
+    first, given_up = stage("first", 3), stage("given up", 4)
+    assert (spark.table(table).count(), first.rows.count(), given_up.rows.count()) == (0, 3, 4)
+    given_up.end()
+    assert publish(first, "first")
+    first.end()
+    assert spark.table(table).count() == 3
+    assert target.tagged(table, Tag("m", "first"))
+    assert not target.tagged(table, Tag("m", "given up"))
+    one, other = stage("second", 5), stage("second", 5)  # two processes by one plan
+    assert (publish(one, "second"), publish(other, "second")) == (True, False)
+    assert spark.table(table).count() == 8
+    late = stage("late", 6)
+    spark.sql(f"INSERT INTO {table} VALUES (1)")
+    assert publish(late, "late") == (form == "delta"), (
+        "Iceberg publishes a snapshot only after the one before which it began"
+    )
+    late.end()
+    assert spark.table(table).count() == (15 if form == "delta" else 9)
+    broken = spark.range(3).selectExpr("int(raise_error('raised by the test')) id")
+    with pytest.raises(Exception, match="raised by the test"):
+        target.stage(table, broken, Tag("m", "failed"))
+    if form == "iceberg":
+        names = [row["name"] for row in spark.sql(f"SELECT name FROM {table}.refs").collect()]
+        assert len(names) == 2, "the process of the other one has died"
+        target.remove_old_files(table, datetime.now(UTC) + timedelta(hours=1))
+        assert [row["name"] for row in spark.sql(f"SELECT name FROM {table}.refs").collect()] == ["main"]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_inserts_are_appended_as_they_are_read_only_if_the_target_lacks_them_and_none_comes_twice(
+    stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, form: Format
+) -> None:
+    monkeypatch.setattr(MIN, 1)
+    stream.sql(
+        "CREATE TABLE t (id int PRIMARY KEY, v text)",
+        "CREATE TABLE chosen (name text NOT NULL, v int)",
+        "ALTER TABLE chosen REPLICA IDENTITY FULL",
+    )
+    daemon = stream.daemon(table=[{"match": "public.chosen", "key": ["name"]}]).start()
+    daemon.wait_for_log("going on")
+    monkeypatch.setattr("cdcd.spark.mirror.batches.SMALL_MAX", 0)
+    catalog = lake(form)
+    writes = Writes(monkeypatch)
+    mirror = cdc.mirror(["*"], catalog, form, parallel=1)
+
+    def run(*statements: str) -> list[str]:
+        writes.made = []
+        stream.sql(*statements)
+        daemon.wait_until_confirmed()
+        mirror.run_once()
+        return writes.made
+
+    assert run("INSERT INTO t VALUES (1, 'x')", "INSERT INTO chosen VALUES ('a', 1), ('a', 2)") == ["append", "publish"]
+    assert mirror.as_of()["public.chosen"].select("name", "v").collect() == [("a", 2)]
+    cdc.spark.sql(f"INSERT INTO {catalog}.public_t SELECT 2, 'by hand', NULL, NULL, NULL, NULL")
+    assert run("INSERT INTO t VALUES (2, 'of the source')") == ["merge"]
+    check(mirror, stream)
 
 
 @pytest.mark.parametrize("form", FORMATS)

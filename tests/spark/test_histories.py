@@ -62,10 +62,18 @@ class Crash(Exception):
 
 
 @pytest.mark.whole
+@pytest.mark.parametrize("large_min", [1, 10_000])
 @pytest.mark.parametrize("form", ["delta", "iceberg"])
 def test_histories_have_every_event_and_state_once_through_crashes(
-    stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str], form: Format
+    stream: StreamFixture,
+    cdc: Cdc,
+    lake: Callable[[str], str],
+    monkeypatch: pytest.MonkeyPatch,
+    form: Format,
+    large_min: int,
 ) -> None:
+    monkeypatch.setattr("cdcd.spark.mirror.new_rows._APPENDED_ROWS_MIN", large_min)
+    monkeypatch.setattr("cdcd.spark.mirror.batches.SMALL_MAX", min(large_min - 1, 5_000))
     columns = "(id int PRIMARY KEY, v int, body text)"
     tables = "versions", "events", "today"
     stream.sql(

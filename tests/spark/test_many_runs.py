@@ -63,7 +63,7 @@ def test_five_hundred_runs_take_no_more_memory_or_files_than_two_hundred(
         daemon.wait_until_confirmed()
         mirror.run_once()
         if run % UPKEEP == 0:
-            mirror.compact(keep_runs=UPKEEP, keep_days=0)
+            mirror.compact(keep_runs=UPKEEP, keep_days=-1)  # also what was removed just now
             files = [path for path in folder.rglob("*") if path.is_file()]
             data = sum(path.suffix == ".parquet" and "_delta_log" not in path.parts for path in files)
             rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024

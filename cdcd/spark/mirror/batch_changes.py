@@ -23,7 +23,6 @@ from cdcd.spark.reading.decoding import WriterOrder, decode, in_order
 from cdcd.spark.reading.missing_values import MissingValue, missing_values
 from cdcd.spark.reading.writer_schemas import Writer, Writers
 from cdcd.spark.state.collapse import (
-    OP,
     BatchStats,
     batch_stats,
     flatten,
@@ -34,22 +33,31 @@ from cdcd.spark.state.collapse import (
 
 
 @dataclass(frozen=True)
-class Changes:
-    """The events of a batch, decoded."""
+class Events:
+    """The events of a batch, decoded by its schemas."""
 
     events: DataFrame
-    """Flat, in the table's columns; also those that a truncate voids. Persisted while the batch is."""
-    stats: BatchStats
+    """Flat, in the table's columns; also those that a truncate voids. Those of logical messages are among them."""
     columns: list[dict[str, Any]]
     key: Sequence[str]
-    ordered: Sequence[str]
-    """The columns of the key that have bounds."""
     rules: TableRules
     missing: Mapping[str, MissingValue]
     """By column: the value of the rows that are older than the column."""
     fills: Mapping[str, MissingValue | None]
     """By column that this batch brings: the value that the published rows get; None: null."""
     succession: Succession
+
+    @property
+    def ordered(self) -> list[str]:
+        """The columns of the key that have bounds."""
+        return ordered_names(self.key, self.columns)
+
+
+@dataclass(frozen=True)
+class Changes(Events):
+    """The events of a batch, looked through: without those of logical messages, and persisted while the batch is."""
+
+    stats: BatchStats
 
 
 @dataclass(frozen=True)
@@ -104,12 +112,24 @@ class ChangeReader:
         """
         schemas = None if batch.is_read else self._likely(plan, before, by_key=by_key)
         if schemas is not None and schemas.only is not None:
-            made = self._decoded(batch, plan, before, schemas, by_key=by_key)
+            made = self._looked_through(batch, self._events(batch, plan, before, schemas, by_key=by_key))
             if not made.stats.unknown:
                 self._last[plan.topic] = schemas.only
                 return made if made.stats.events else NoChanges(list(made.key))
         found = self._found(batch, plan, before, by_key=by_key)
-        return found if isinstance(found, NoChanges) else self._decoded(batch, plan, before, found, by_key=by_key)
+        if isinstance(found, NoChanges):
+            return found
+        return self._looked_through(batch, self._events(batch, plan, before, found, by_key=by_key))
+
+    def likely(
+        self, batch: Batch, plan: MirroredTable, before: MirroredTable | None, *, by_key: bool = True
+    ) -> Events | None:
+        """The events of a batch that nobody has read, by the schema that it most likely has; None if nothing tells it.
+
+        No Spark job has computed them. Those whose op is null have another schema.
+        """
+        schemas = None if batch.is_read else self._likely(plan, before, by_key=by_key)
+        return None if schemas is None else self._events(batch, plan, before, schemas, by_key=by_key)
 
     def _likely(self, plan: MirroredTable, before: MirroredTable | None, *, by_key: bool) -> _Schemas | None:
         """The schemas of a batch that nobody has looked through; None if nothing tells them.
@@ -180,7 +200,7 @@ class ChangeReader:
             found = self._writers.find(keys, plan.schema, plan.name, plan.topic, "key")
             self._last[plan.topic] = _OneSchema(writers[0], found[0] if found else None)
 
-    def _decoded(
+    def _events(
         self,
         batch: Batch,
         plan: MirroredTable,
@@ -188,7 +208,7 @@ class ChangeReader:
         schemas: _Schemas,
         *,
         by_key: bool,
-    ) -> Changes:
+    ) -> Events:
         columns, key = schemas.evolution.columns, schemas.key
         records, only = batch.records, schemas.only
         if only is not None and by_key:
@@ -196,17 +216,21 @@ class ChangeReader:
         events = decode(records, schemas.writers, columns, plan.topic, takes_unknown=only is not None)
         if not by_key:  # every partition has a truncate: all but one of them count as messages
             events = events.withColumn("op", f.expr("if(op = 't' AND kafka.partition > 0, 'm', op)"))
+        if plan.loaded_lsn:  # so do events that the load contains
+            events = events.withColumn("op", f.expr(f"if(source.commit_lsn < {plan.loaded_lsn}, 'm', op)"))
         events = without_lost_columns(flatten(events, columns, key), columns, schemas.order)
+        missing = missing_values(schemas.writers)
+        fills = self._fills(plan, before, schemas.evolution, missing)
+        rules = self._per_table.rules(plan.schema, plan.name)
+        return Events(events, columns, key, rules, missing, fills, schemas.succession)
+
+    def _looked_through(self, batch: Batch, made: Events) -> Changes:
+        events = made.events
         kept = batch.keep(events.select(f.struct(*events.columns).alias("event")))  # one column is kept with less work
         events = without_messages(kept.select("event.*"))
-        if plan.loaded_lsn:
-            events = events.where(f"{OP} IS NULL OR _order.lsn >= {plan.loaded_lsn}")
-        ordered = ordered_names(key, columns)
-        stats = batch_stats(events, ordered)
-        missing = missing_values(schemas.writers)
-        fills = {} if stats.last_truncate is not None else self._fills(plan, before, schemas.evolution, missing)
-        rules = self._per_table.rules(plan.schema, plan.name)
-        return Changes(events, stats, columns, key, ordered, rules, missing, fills, schemas.succession)
+        stats = batch_stats(events, made.ordered)
+        fills = {} if stats.last_truncate is not None else made.fills
+        return Changes(events, made.columns, made.key, made.rules, made.missing, fills, made.succession, stats)
 
     def begins_anew(self, batch: Batch, plan: MirroredTable) -> bool:
         """Whether the batch has a truncate."""

@@ -43,9 +43,13 @@ class Headers:
 class Batch:
     """The records of one table in one run. Use it in a `with` block: at its end Spark forgets what it keeps."""
 
-    def __init__(self, records: DataFrame, headers: Headers | None = None) -> None:
-        """`records`: kafka (partition, offset, timestamp, key), value. `headers`: theirs, if these are persisted."""
+    def __init__(self, records: DataFrame, offsets: int, headers: Headers | None = None) -> None:
+        """`records`: kafka (partition, offset, timestamp, key), value; at `offsets` offsets.
+
+        `headers`: theirs, if these are persisted.
+        """
         self.records = records
+        self.offsets = offsets
         self._headers = headers
         self._kept = ExitStack()
 
@@ -95,7 +99,10 @@ class Batches:
                     records = records.coalesce(self.kafka.parallelism).persist(StorageLevel.MEMORY_AND_DISK)
                     stack.callback(records.unpersist)
                     found = _headers(records, "topic")
-                    self._together = {topic: _of_topic(records, topic, found) for topic in small}
+                    lengths = {topic: sum(ends) - sum(first) for topic, (first, ends) in small.items()}
+                    self._together = {
+                        topic: _of_topic(records, topic, length, found) for topic, length in lengths.items()
+                    }
                 stack.callback(self._forget)
             yield
 
@@ -116,9 +123,10 @@ class Batches:
                 self.writers.of(plan.schema, plan.name, plan.topic, "value")
                 records = of_table(records, self.writers.of_others(plan.schema, plan.name))
             records = records.where("value IS NOT NULL").select(_place(), "value")
-            if _length(plan, before) <= SMALL_MAX:
+            length = _length(plan, before)
+            if length <= SMALL_MAX:
                 records = records.coalesce(1)
-            with Batch(records) as batch:
+            with Batch(records, length) as batch:
                 yield batch
 
 
@@ -141,9 +149,9 @@ def _is_small(plan: MirroredTable, before: MirroredTable | None) -> bool:
     return 0 < _length(plan, before) <= SMALL_MAX and kafka_topic(plan.topic) == plan.topic
 
 
-def _of_topic(records: DataFrame, topic: str, found: Sequence[Row]) -> Batch:
+def _of_topic(records: DataFrame, topic: str, offsets: int, found: Sequence[Row]) -> Batch:
     own = records.where(f.col("topic") == topic).drop("topic").coalesce(1)
-    return Batch(own, _distinct([row for row in found if row["topic"] == topic]))
+    return Batch(own, offsets, _distinct([row for row in found if row["topic"] == topic]))
 
 
 def _headers(records: DataFrame, *more: str) -> list[Row]:

@@ -106,19 +106,12 @@ class HistoryMerger(TableMerger):
     def _append_events(
         self, batch: Batch, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt
     ) -> MergedTable:
-        made = self._changes.read(batch, plan, before, by_key=False)
+        appended = self._staged.append_events(batch, plan, before, attempt, _changelog)
+        made = appended or self._changes.read(batch, plan, before, by_key=False)
         if isinstance(made, NoChanges):
             return without_events(plan, before, plan.key)
-        rows = made.events.select(
-            *(f.col("_row").getField(column["name"]).alias(column["name"]) for column in made.columns),
-            f.col("_order.lsn").alias(COMMIT_LSN),
-            f.col("_order.seq").alias(SEQ),
-            f.col("_ts").alias(COMMIT_TS),
-            f.col("_lost").alias(UNREPRESENTABLE),
-            f.col(OP).alias(CHANGE_OP),
-            f.col(UNCHANGED).alias(CHANGE_UNCHANGED),
-        )
-        if made.stats.events:
+        if appended is None and made.stats.events:
+            rows = _changelog(made.events, made.columns)
             TableWriter(self._target, made.rules.deletes).append(plan.target, rows, attempt)
         keys = self._writers.of(plan.schema, plan.name, plan.topic, "key")
         key = list(keys[-1].key) if keys else []
@@ -180,6 +173,19 @@ def _check_key(plan: MirroredTable, key: Sequence[str]) -> None:
             'Give it a key, or set kind = "changelog" in [[tables]]',
             code="mirror-schema-changed",
         )
+
+
+def _changelog(events: DataFrame, columns: Sequence[dict[str, Any]]) -> DataFrame:
+    """Flat events as rows of a changelog."""
+    return events.select(
+        *(f.col("_row").getField(column["name"]).alias(column["name"]) for column in columns),
+        f.col("_order.lsn").alias(COMMIT_LSN),
+        f.col("_order.seq").alias(SEQ),
+        f.col("_ts").alias(COMMIT_TS),
+        f.col("_lost").alias(UNREPRESENTABLE),
+        f.col(OP).alias(CHANGE_OP),
+        f.col(UNCHANGED).alias(CHANGE_UNCHANGED),
+    )
 
 
 def _none() -> Column:

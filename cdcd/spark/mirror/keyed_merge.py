@@ -5,7 +5,9 @@ Before: `batch_changes` has decoded the events. After: `table_write` appends and
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
@@ -15,7 +17,7 @@ from cdcd.spark.mirror.batches import Batch
 from cdcd.spark.mirror.merge_sql import INSERTED, MergeSource
 from cdcd.spark.mirror.new_rows import NetRows, is_worth_appending, only_adds, parted, repeated_keys
 from cdcd.spark.mirror.run_log import MirroredTable
-from cdcd.spark.mirror.table_write import Attempt, TableWriter, source_view
+from cdcd.spark.mirror.table_write import Attempt, TableWriter, inserted, source_view
 from cdcd.spark.state.as_of import check_keyed, with_columns, with_unknown
 from cdcd.spark.state.collapse import (
     OP,
@@ -26,6 +28,12 @@ from cdcd.spark.state.collapse import (
     fill_key_changes,
     single_rows,
 )
+
+
+def inserts(events: DataFrame, columns: Sequence[dict[str, Any]]) -> DataFrame:
+    """Flat events that insert rows of different keys, with all their columns, as the table's rows."""
+    rows = single_rows(events, columns).withColumn(INSERTED, f.col(UNREPRESENTABLE))
+    return inserted(rows, [column["name"] for column in columns])
 
 
 def merge_keyed(

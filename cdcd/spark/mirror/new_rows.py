@@ -73,6 +73,11 @@ def only_adds(stats: BatchStats) -> bool:
     return added > 0 and added + stats.ops.get("t", 0) == stats.events and not stats.unchanged
 
 
+def only_inserts(stats: BatchStats) -> bool:
+    """Whether the events are inserts and rows of snapshots, with all their columns."""
+    return only_adds(stats) and "t" not in stats.ops
+
+
 def repeated_keys(events: DataFrame, stats: BatchStats) -> RepeatedKeys:
     """Which of these flat events have the key of another one. Two keys of one hash count as equal.
 
@@ -88,6 +93,12 @@ def repeated_keys(events: DataFrame, stats: BatchStats) -> RepeatedKeys:
     )
     repeated = hashes.where("events > 1").agg(f.max("inserts"), f.count_if(f.col("inserts") == 0)).first()
     return RepeatedKeys(bool(repeated[0]), bool(repeated[1]))
+
+
+def has_repeated_keys(rows: DataFrame, key: Sequence[str]) -> bool:
+    """Whether two of these rows have one key. Two keys of one hash count as one."""
+    hashes = rows.groupBy(f.xxhash64(*key).alias("hash")).agg(f.count("*").alias("rows"))
+    return not hashes.where("rows > 1").isEmpty()
 
 
 def parted(rows: DataFrame, ordered: Sequence[str]) -> NetRows:

@@ -17,14 +17,15 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
 from cdcd.errors import GapError, RequestRejected
-from cdcd.spark.mirror.batch_changes import ChangeReader, NoChanges
+from cdcd.spark.mirror.batch_changes import ChangeReader, Changes, NoChanges
 from cdcd.spark.mirror.batches import Batch, Batches, Work
-from cdcd.spark.mirror.keyed_merge import merge_keyed
+from cdcd.spark.mirror.keyed_merge import inserts, merge_keyed
 from cdcd.spark.mirror.keyless_merge import merge_keyless
 from cdcd.spark.mirror.merge_sql import DELETED
 from cdcd.spark.mirror.per_table import PerTable
 from cdcd.spark.mirror.run_log import MirroredTable
 from cdcd.spark.mirror.schema_evolution import TargetSchema
+from cdcd.spark.mirror.staged_append import StagedAppends
 from cdcd.spark.mirror.table_write import Attempt, TableWriter
 from cdcd.spark.mirror.targets.target import Target
 from cdcd.spark.reading.writer_schemas import Writer
@@ -50,6 +51,7 @@ class TableMerger:
         self._target = target
         self._per_table = per_table
         self._changes = ChangeReader(batches.writers, target, per_table)
+        self._staged = StagedAppends(self._changes, target)
 
     def merge(self, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt) -> MergedTable:
         """Bring a table from `before`, its last published state (None: never published), to the plan's offsets."""
@@ -105,17 +107,25 @@ class TableMerger:
         return self._target.version(table)
 
     def _merge(self, batch: Batch, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt) -> MergedTable:
-        made = self._changes.read(batch, plan, before)
+        appended = self._staged.append(batch, plan, before, attempt, inserts)
+        made = appended or self._changes.read(batch, plan, before)
         if isinstance(made, NoChanges):
             return without_events(plan, before, made.key)
+        if appended is None:
+            self._staged.note(plan, made)
+            self._merge_changes(batch, made, plan, before, attempt)
+        version, last = self._target.version(plan.target), made.succession.last
+        return MergedTable(replace(plan, key=list(made.key), version=version, columns=last), made.stats.events)
+
+    def _merge_changes(
+        self, batch: Batch, made: Changes, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt
+    ) -> None:
         base = None
         needs_base = made.stats.last_truncate is None and (made.stats.has_incomplete_key_change or not made.key)
         if before is not None and needs_base:
             base = self._changes.base(plan, before)
         merge = merge_keyed if made.key else merge_keyless
         merge(batch, made, plan, before, base, attempt, TableWriter(self._target, made.rules.deletes))
-        version, last = self._target.version(plan.target), made.succession.last
-        return MergedTable(replace(plan, key=list(made.key), version=version, columns=last), made.stats.events)
 
 
 def without_events(plan: MirroredTable, before: MirroredTable | None, key: Sequence[str] | None) -> MergedTable:

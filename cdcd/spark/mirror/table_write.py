@@ -8,7 +8,8 @@ that are there the values that they have.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
@@ -17,7 +18,7 @@ from pyspark.sql import functions as f
 from cdcd.spark.mirror.merge_sql import DELETED, INSERTED, Deletes, MergeSource, merge
 from cdcd.spark.mirror.new_rows import EXISTS, NetRows, has_keys_of, is_worth_appending
 from cdcd.spark.mirror.run_log import MirroredTable
-from cdcd.spark.mirror.targets.target import Tag, Target
+from cdcd.spark.mirror.targets.target import Staged, Tag, Target
 from cdcd.spark.reading.missing_values import MissingValue
 from cdcd.spark.state.collapse import COMMIT_LSN, COMMIT_TS, SEQ, UNREPRESENTABLE
 from cdcd.spark.state.key_bounds import Keys
@@ -56,12 +57,24 @@ class TableWriter:
     def append(self, table: str, rows: DataFrame, attempt: Attempt, *, merges_next: bool = False) -> None:
         """Add rows, which may lack columns of the table. `merges_next`: the attempt will also merge rows."""
         tag = attempt.tag if merges_next else None
+        self._target.append(table, self._to_append(table, rows), attempt.seen, tag)
+
+    def _to_append(self, table: str, rows: DataFrame) -> DataFrame:
         rows = rows.coalesce(int(self._target.spark.sparkContext.defaultParallelism))  # each task writes a file
-        self._target.append(table, self.completed(table, rows), attempt.seen, tag)
+        return self.completed(table, rows)
+
+    @contextmanager
+    def staged(self, table: str, rows: DataFrame, attempt: Attempt) -> Iterator[Staged]:
+        """Write rows into files that are no files of the table unless the `with` block publishes them."""
+        staged = self._target.stage(table, self._to_append(table, rows), attempt.tag)
+        try:
+            yield staged
+        finally:
+            staged.end()
 
     def append_existing(self, table: str, rows: DataFrame, columns: Sequence[str], attempt: Attempt) -> None:
         """Add those of the collapsed rows that exist to an empty table."""
-        self.append(table, _inserted(rows.where(EXISTS), columns), attempt)
+        self.append(table, inserted(rows.where(EXISTS), columns), attempt)
 
     def append_and_merge(self, rows: NetRows, source: MergeSource, table: str, attempt: Attempt) -> bool:
         """Append the inserted rows, and merge the others; does nothing, and returns False, unless the table lacks them.
@@ -70,7 +83,7 @@ class TableWriter:
         """
         if not is_worth_appending(rows.new) or not self.lacks(table, rows.inserted, source.key, rows.inserted_keys):
             return False
-        added = _inserted(rows.inserted.where(EXISTS), source.columns)
+        added = inserted(rows.inserted.where(EXISTS), source.columns)
         self.append(table, added, attempt, merges_next=bool(rows.other_keys.rows))
         if rows.other_keys.rows:
             self.merge(rows.others, replace(source, bounds=rows.other_keys.bounds), table)
@@ -102,6 +115,6 @@ def source_view(plan: MirroredTable, attempt: Attempt) -> str:
     return f"cdcd_source_{attempt.tag.token}_{abs(hash(plan.topic))}"
 
 
-def _inserted(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
+def inserted(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
     """Collapsed rows as a MERGE inserts them."""
     return rows.select(*columns, COMMIT_LSN, SEQ, COMMIT_TS, f.col(INSERTED).alias(UNREPRESENTABLE))

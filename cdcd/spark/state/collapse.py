@@ -16,7 +16,7 @@ stands just before the changes that the snapshot does not show.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -114,7 +114,7 @@ def flatten(events: DataFrame, columns: Sequence[dict[str, Any]], key: Sequence[
 def without_messages(events: DataFrame) -> DataFrame:
     """Flat events without those of logical messages.
 
-    Spark would decode each event once more to find out which it is, unless these are persisted.
+    Spark would decode each event once more to find out which it is, unless these are persisted or observed.
     """
     return events.where(f"NOT {OP} <=> 'm'")
 
@@ -146,24 +146,44 @@ def batch_stats(events: DataFrame, ordered: Sequence[str] = ()) -> BatchStats:
 
     Twice, if there are truncates, or events without a key or without all columns.
     """
+    found = events.agg(*counts(ordered)).collect()[0].asDict()
+    return stats_of(found, ordered, _details(events) if needs_details(found) else {})
+
+
+def needs_details(found: Mapping[str, Any]) -> bool:
+    """Whether events of which `counts` has found this must be looked through once more."""
+    return bool(found["t"] or found["unkeyed"] or found["lacking"])
+
+
+def counts(ordered: Sequence[str] = ()) -> list[Column]:
+    """Aggregates of flat events for `stats_of`. `ordered`: as there."""
     op, key = f.col(OP), [f.col("_key").getField(name) for name in ordered]
-    counts = {each: f.count_if(op == each) for each in _OPS} | {
+    made = {each: f.count_if(op == each) for each in _OPS} | {
         "unknown": f.count_if(op.isNull()),
         "unkeyed": f.count_if("_unkeyed"),
         "lacking": f.count_if(f.size(UNCHANGED) > 0),
     }
-    parts = {
+    made |= {
         f"{some}_{index}": part
         for some in ("c", "rud")
         for index, part in enumerate(least_and_most([f.when(op.isin(*some), value) for value in key]))
     }
-    [row] = events.agg(*(value.alias(name) for name, value in (counts | parts).items())).collect()
-    ops = {each: row[each] for each in _OPS if row[each]}
+    return [value.alias(name) for name, value in made.items()]
+
+
+def stats_of(
+    found: Mapping[str, Any], ordered: Sequence[str] = (), details: Mapping[str, Row] | None = None
+) -> BatchStats:
+    """The stats of events of which `counts` has found this, and `_details` more.
+
+    Where `needs_details` says so, only `events`, `ops` and `unknown` are right without details.
+    """
+    details = details or {}
+    ops = {each: found[each] for each in _OPS if found[each]}
     groups = {
-        some: (sum(row[each] for each in some), [row[f"{some}_{index}"] for index in range(PARTS * len(key))])
+        some: (sum(found[each] for each in some), [found[f"{some}_{index}"] for index in range(PARTS * len(ordered))])
         for some in ("c", "rud")
     }
-    details = _details(events) if "t" in ops or row["unkeyed"] or row["lacking"] else {}
     truncate = details.get("t")
     voided = () if truncate is None else tuple(truncate["last"])
 
@@ -174,7 +194,7 @@ def batch_stats(events: DataFrame, ordered: Sequence[str] = ()) -> BatchStats:
     last_keyed = last("crud", "last_keyed")
     return BatchStats(
         events=sum(ops.values()),
-        unknown=row["unknown"],
+        unknown=found["unknown"],
         ops=ops,
         last_truncate=None if truncate is None else (truncate["last"]["lsn"], truncate["last"]["seq"]),
         unchanged=tuple(sorted({name for each in details.values() for name in each["unchanged"]})),

@@ -13,10 +13,11 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar, Final
 
 from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as f
 
 from cdcd.errors import SettingsError
 from cdcd.spark.mirror.per_table import Layout
-from cdcd.spark.mirror.targets.target import Tag, Target, decimal_of
+from cdcd.spark.mirror.targets.target import Staged, Tag, Target, decimal_of, is_conflict
 
 _WIDER: frozenset[tuple[str, str]] = frozenset(
     [("int", "bigint"), ("float", "double"), ("int", "double"), ("date", "timestamp_ntz")]
@@ -157,13 +158,29 @@ class Delta(Target):
 
     def put(self, table: str, rows: DataFrame, seen: int | None) -> None:
         # Delta takes an append for blind: it would add the rows to any later version. So this says what it has read.
-        java, jvm = self._java(table), self.spark._jvm  # noqa: SLF001
+        java = self._java(table)
         snapshot = _with_defaults(java.deltaLog(), "getSnapshotAt", seen)
-        transaction = java.startTransaction(jvm.scala.Some(snapshot))
+        transaction = java.startTransaction(self._jvm.scala.Some(snapshot))
         transaction.readWholeTable()
-        write = getattr(getattr(jvm.org.apache.spark.sql.delta, "DeltaOperations$Write$"), "MODULE$")
-        mode = jvm.org.apache.spark.sql.SaveMode.Append
-        transaction.commit(transaction.writeFiles(rows._jdf), _with_defaults(write, "apply", mode))  # noqa: SLF001
+        transaction.commit(transaction.writeFiles(rows._jdf), self._write())  # noqa: SLF001
+
+    @property
+    def _jvm(self) -> Any:
+        return self.spark._jvm  # noqa: SLF001
+
+    def _write(self) -> Any:
+        """Delta's object for an append, as its operation."""
+        write = getattr(getattr(self._jvm.org.apache.spark.sql.delta, "DeltaOperations$Write$"), "MODULE$")
+        return _with_defaults(write, "apply", self._jvm.org.apache.spark.sql.SaveMode.Append)
+
+    def stage(self, table: str, rows: DataFrame, tag: Tag) -> Staged:
+        java = self._java(table)
+        transaction = java.startTransaction(self._jvm.scala.Some(self._snapshot(table)))
+        known = self.columns(table)
+        rows = rows.select(*(f.col(f"`{name}`").cast(kind).alias(name) for name, kind in known.items()))
+        files = transaction.writeFiles(rows._jdf)  # noqa: SLF001
+        made = _with_defaults(java.deltaLog(), "createDataFrame", transaction.snapshot(), files)
+        return StagedInDelta(self, transaction, files, DataFrame(made, self.spark), tag)
 
     def seen(self, table: str) -> None:
         """Nothing: txnAppId is enough."""
@@ -218,6 +235,32 @@ class Delta(Target):
             return self.spark.sql(f"VACUUM {table}{retained}").collect()
         finally:
             conf.set(_LISTING_TASKS, before)
+
+
+class StagedInDelta(Staged):
+    """Files that an open transaction has written. If it does not commit, VACUUM removes them."""
+
+    def __init__(self, target: Delta, transaction: Any, files: Any, rows: DataFrame, tag: Tag) -> None:
+        super().__init__(rows)
+        self._target = target
+        self._transaction = transaction
+        self._files = files
+        self._tag = tag
+
+    def publish(self) -> bool:
+        transaction, jvm, app = self._transaction, self._target._jvm, _app(self._tag)  # noqa: SLF001
+        if transaction.txnVersion(app) >= 0:  # another process has carried out the plan
+            return False
+        mark = jvm.org.apache.spark.sql.delta.actions.SetTransaction(app, 2, jvm.scala.Option.empty())
+        try:
+            transaction.commit(self._files.prepended(mark), self._target._write())  # noqa: SLF001
+        except Exception as error:  # Py4J's
+            if not is_conflict(error):
+                raise
+            return False
+        return True
+
+    def end(self) -> None: ...
 
 
 def _with_defaults(java: Any, method: str, *given: Any) -> Any:

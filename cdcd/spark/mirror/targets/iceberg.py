@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
+from uuid import uuid4
 
 from pyspark.errors import IllegalArgumentException
 from pyspark.sql import DataFrame, Row
@@ -19,10 +20,13 @@ from pyspark.sql import functions as f
 
 from cdcd.errors import GapError, SettingsError
 from cdcd.spark.mirror.per_table import Layout
-from cdcd.spark.mirror.targets.target import Tag, Target, decimal_of
+from cdcd.spark.mirror.targets.target import Staged, Tag, Target, decimal_of, is_conflict
 from cdcd.spark.reading.missing_values import sql_text
 
 _WIDER: frozenset[tuple[str, str]] = frozenset([("int", "bigint"), ("float", "double")])
+
+_STAGED: Final = "cdcd_staged_"
+"""How branches begin that have rows which are not published yet."""
 
 
 class Iceberg(Target):
@@ -75,10 +79,14 @@ class Iceberg(Target):
 
     def _current(self, table: str) -> Any:
         """The Java object of the newest snapshot, or None. (The metadata table `refs` would run a Spark job.)"""
+        return self._java(table).currentSnapshot()
+
+    def _java(self, table: str) -> Any:
+        """Iceberg's object for a table, as it is now."""
         spark: Any = self.spark
         java = spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, table)  # noqa: SLF001
         java.refresh()
-        return java.currentSnapshot()
+        return java
 
     def readable(self, table: str, version: int) -> int:
         found = self._snapshots(table)
@@ -123,6 +131,21 @@ class Iceberg(Target):
         # The commit has surely failed then. A ValidationException says that rows came since the caller looked.
         self.again_after_conflicts(table, append_once, "CommitFailed")
 
+    def stage(self, table: str, rows: DataFrame, tag: Tag) -> Staged:
+        java, branch = self._java(table), f"{_STAGED}{uuid4().hex}"
+        base = java.currentSnapshot()
+        java.manageSnapshots().createBranch(branch, *([] if base is None else [base.snapshotId()])).commit()
+        start = java.snapshot(branch).snapshotId()
+        try:
+            rows.writeTo(f"{table}.branch_{branch}").append()
+        except Exception:
+            _remove_branch(java, branch)
+            raise
+        java.refresh()
+        end = java.snapshot(branch).snapshotId()
+        reader = self.spark.read.format("iceberg").option("start-snapshot-id", start).option("end-snapshot-id", end)
+        return StagedInIceberg(java, branch, reader.load(table))
+
     def tagged(self, table: str, tag: Tag) -> bool:
         return self._wrote(table, tag.mirror, tag.token)
 
@@ -130,15 +153,20 @@ class Iceberg(Target):
         return self._wrote(table, tag.mirror, _half(tag))
 
     def _wrote(self, table: str, mirror: str, value: str) -> bool:
-        snapshots = self.spark.sql(f"SELECT summary FROM {table}.snapshots")
-        return bool(snapshots.where(f"summary['cdcd.run.{mirror}'] = '{value}'").count())
+        return self._has_summary(table, f"cdcd.run.{mirror}", value)
+
+    def _has_summary(self, table: str, name: str, value: str) -> bool:
+        """Whether one of the snapshots that led to the newest one has this in its summary."""
+        snapshots, history = f"{table}.snapshots", f"{table}.history"
+        own = f"SELECT snapshot_id FROM {history} WHERE is_current_ancestor"
+        made = f"SELECT snapshot_id FROM {snapshots} WHERE summary['{name}'] = {sql_text(value)}"
+        return not self.spark.sql(f"{made} INTERSECT {own}").isEmpty()
 
     def _tags(self, tag: Tag) -> dict[str, str]:
         return {f"spark.sql.iceberg.snapshot-property.cdcd.run.{tag.mirror}": tag.token}
 
     def replaced(self, table: str, mirror: str, version: int) -> bool:
-        snapshots = self.spark.sql(f"SELECT summary FROM {table}.snapshots")
-        return bool(snapshots.where(f"summary['cdcd.load.{mirror}'] = '{version}'").count())
+        return self._has_summary(table, f"cdcd.load.{mirror}", str(version))
 
     def _marks(self, mirror: str, version: int | None) -> dict[str, str]:
         return {f"spark.sql.iceberg.snapshot-property.cdcd.load.{mirror}": str(version)}
@@ -154,11 +182,19 @@ class Iceberg(Target):
     def remove_old_files(self, table: str, older_than: datetime | None, oldest: int | None = None) -> Any:
         if older_than is None:
             return self._call("expire_snapshots", table)
+        self._remove_branches(table, older_than)
         # A snapshot expires by its own age. But a young run may have an old one, if the table has not changed for long.
         snapshots = f"SELECT committed_at FROM {table}.snapshots WHERE snapshot_id = {oldest}"
         made = [] if oldest is None else [row["committed_at"] for row in self.spark.sql(snapshots).collect()]
         since = min([older_than, *(each.astimezone(UTC) for each in made)])
         return self._call("expire_snapshots", table, f", older_than => timestamp_ltz '{since:%Y-%m-%d %H:%M:%S}Z'")
+
+    def _remove_branches(self, table: str, older_than: datetime) -> None:
+        """Remove the branches that processes have left, because they died before they published."""
+        java = self._java(table)
+        for name in [name for name in java.refs() if name.startswith(_STAGED)]:
+            if java.snapshot(name).timestampMillis() < older_than.timestamp() * 1000:
+                _remove_branch(java, name)
 
     def _snapshots(self, table: str) -> list[Row]:
         return list(self.spark.sql(f"SELECT snapshot_id, parent_id, operation FROM {table}.snapshots").collect())
@@ -166,6 +202,33 @@ class Iceberg(Target):
     def _call(self, procedure: str, table: str, more: str = "") -> Any:
         catalog, _, name = table.partition(".")
         return self.spark.sql(f"CALL {catalog}.system.{procedure}(table => {sql_text(name)}{more})").collect()
+
+
+class StagedInIceberg(Staged):
+    """A snapshot that a branch has, and which becomes the table's if the table is still where the branch began."""
+
+    def __init__(self, java: Any, branch: str, rows: DataFrame) -> None:
+        super().__init__(rows)
+        self._java = java
+        self._branch = branch
+
+    def publish(self) -> bool:
+        try:
+            self._java.manageSnapshots().fastForwardBranch("main", self._branch).removeBranch(self._branch).commit()
+        except Exception as error:  # Py4J's
+            if not is_conflict(error) and "fast-forward" not in str(error):
+                raise
+            return False
+        return True
+
+    def end(self) -> None:
+        _remove_branch(self._java, self._branch)
+
+
+def _remove_branch(java: Any, branch: str) -> None:
+    java.refresh()
+    if java.refs().containsKey(branch):
+        java.manageSnapshots().removeBranch(branch).commit()
 
 
 def _half(tag: Tag) -> str:

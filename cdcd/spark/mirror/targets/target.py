@@ -44,6 +44,25 @@ class Tag:
     """The plan's."""
 
 
+class Staged:
+    """Rows in files that are no files of the table yet."""
+
+    def __init__(self, rows: DataFrame) -> None:
+        """`rows`: read from the files."""
+        self.rows = rows
+
+    def publish(self) -> bool:
+        """Make them files of the table, in one commit, inside `tagging` as `stage` was.
+
+        Returns False if another process has carried out the plan, or the format cannot add them after another commit.
+        """
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """Give the files up, if they were not published."""
+        raise NotImplementedError
+
+
 class Target:
     """Tables of one format. Table names are complete: catalog.schema.table, quoted where necessary."""
 
@@ -200,6 +219,10 @@ class Target:
         `seen`: see there. `before_merge`: the tag, if a MERGE of the same plan follows. If two processes append by one
         plan, the second one is passed over, or fails.
         """
+        raise NotImplementedError
+
+    def stage(self, table: str, rows: DataFrame, tag: Tag) -> Staged:
+        """Write rows that have all columns of the table into files, inside `tagging(tag)`. No reader sees them."""
         raise NotImplementedError
 
     def tagged(self, table: str, tag: Tag) -> bool:

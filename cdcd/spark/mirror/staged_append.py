@@ -1,0 +1,114 @@
+"""Appends a batch while it is read, if it most likely has inserts alone, as most first loads have.
+
+Before: `batch_changes` decodes the events. After: `table_merge` publishes the table's new version, or merges the batch.
+
+The rows go into files that no reader sees, and Spark counts the events meanwhile. Only then is it known what the batch
+has. If it is as expected, the files become the table's, in one commit; else they are given up, and the batch is read
+once more, as any other. So inserts are read, decoded and written in one pass, and nothing keeps them in between. A
+process that dies before the commit has written nothing that a reader sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Any, TypeAlias
+
+from pyspark.sql import DataFrame, Observation
+
+from cdcd.spark.mirror.batch_changes import ChangeReader, Changes, Events
+from cdcd.spark.mirror.batches import Batch
+from cdcd.spark.mirror.new_rows import has_repeated_keys, is_worth_appending, only_inserts
+from cdcd.spark.mirror.run_log import MirroredTable
+from cdcd.spark.mirror.table_write import Attempt, TableWriter
+from cdcd.spark.mirror.targets.target import Target
+from cdcd.spark.state.collapse import counts, needs_details, stats_of, without_messages
+
+Rows: TypeAlias = "Callable[[DataFrame, Sequence[dict[str, Any]]], DataFrame]"
+"""Makes a table's rows of flat events and of the table's columns."""
+_Fits: TypeAlias = "Callable[[Changes, Mapping[str, Any], DataFrame], bool]"
+"""Whether a batch is as expected: what is known of it, what its events count, and its rows in the files."""
+
+_LIKE_EACH_OTHER = 2
+"""So many batches of a table that are of inserts alone let expect another one."""
+
+_SAID_WITHIN_S = 60.0
+"""Spark says it within milliseconds, after the job."""
+
+
+class StagedAppends:
+    """Appends batches of tables while they are read. Several threads may use it."""
+
+    def __init__(self, changes: ChangeReader, target: Target) -> None:
+        self._changes = changes
+        self._target = target
+        self._had_inserts_alone: dict[str, list[bool]] = {}
+        """By topic, of the last batches that were looked through."""
+
+    def note(self, plan: MirroredTable, made: Changes) -> None:
+        """Learn from a batch what the next one of its table will be."""
+        self._learn(plan, has_inserts_alone=bool(made.key) and only_inserts(made.stats))
+
+    def _learn(self, plan: MirroredTable, *, has_inserts_alone: bool) -> None:
+        known = self._had_inserts_alone.get(plan.topic, [])
+        self._had_inserts_alone[plan.topic] = [*known, has_inserts_alone][-_LIKE_EACH_OTHER:]
+
+    def append(
+        self, batch: Batch, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt, rows: Rows
+    ) -> Changes | None:
+        """Append the rows of a batch of inserts; does nothing, and returns None, unless it is one."""
+        is_first = before is None or before.version is None
+        if not all(self._had_inserts_alone.get(plan.topic, [is_first])):
+            return None
+
+        def fits(made: Changes, found: Mapping[str, Any], staged: DataFrame) -> bool:
+            has_inserts_alone = only_inserts(made.stats) and not needs_details(found)
+            self._learn(plan, has_inserts_alone=has_inserts_alone)
+            if not has_inserts_alone or has_repeated_keys(staged, made.key):
+                return False
+            return is_first or self._writer(made).lacks(plan.target, staged, made.key, made.stats.keys)
+
+        likely = self._likely(batch, plan, before, attempt)
+        return None if likely is None or not likely.key else self._append(likely, plan, attempt, rows, fits)
+
+    def append_events(
+        self, batch: Batch, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt, rows: Rows
+    ) -> Changes | None:
+        """Append a row for each event of a batch; does nothing, and returns None, if the batch has several schemas."""
+        likely = self._likely(batch, plan, before, attempt, by_key=False)
+        return None if likely is None else self._append(likely, plan, attempt, rows, lambda *_: True)
+
+    def _likely(
+        self, batch: Batch, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt, *, by_key: bool = True
+    ) -> Events | None:
+        if attempt.has_appended or not is_worth_appending(batch.offsets):
+            return None
+        likely = self._changes.likely(batch, plan, before, by_key=by_key)
+        # Spark shuffles the rows of a table that is sorted or divided, and may read the batch twice for that.
+        is_shuffled = likely is not None and (likely.rules.layout.order_by or likely.rules.layout.partition_by)
+        return None if likely is None or likely.fills or is_shuffled else likely
+
+    def _append(self, likely: Events, plan: MirroredTable, attempt: Attempt, rows: Rows, fits: _Fits) -> Changes | None:
+        observed = Observation()
+        events = without_messages(likely.events.observe(observed, *counts(likely.ordered)))
+        with self._writer(likely).staged(plan.target, rows(events, likely.columns), attempt) as staged:
+            found = _counted(observed)
+            if found is None:
+                return None
+            made = Changes(**vars(likely) | {"events": events}, stats=stats_of(found, likely.ordered))
+            is_whole = bool(made.stats.events) and not made.stats.unknown
+            return made if is_whole and fits(made, found, staged.rows) and staged.publish() else None
+
+    def _writer(self, events: Events) -> TableWriter:
+        return TableWriter(self._target, events.rules.deletes)
+
+
+def _counted(observed: Observation) -> Mapping[str, Any] | None:
+    """What a job has counted; None if Spark does not say so, because it passes events over when it has too many."""
+    said: SimpleQueue[Mapping[str, Any]] = SimpleQueue()
+    Thread(target=lambda: said.put(observed.get), daemon=True).start()
+    try:
+        return said.get(timeout=_SAID_WITHIN_S)
+    except Empty:
+        return None
