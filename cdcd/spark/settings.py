@@ -44,7 +44,7 @@ class MirrorSettings(SparkSection):
     schema_changes: Literal["stop", "follow"] = "stop"
     table_errors: Literal["quarantine", "stop"] = "quarantine"
     rows_max: int = Field(5_000_000, ge=1)
-    parallel: int = Field(2, ge=1, le=64)
+    parallel: int = Field(4, ge=1, le=64)
     interval_s: float = Field(30.0, ge=0, le=86_400)
     compact_every_runs: int = Field(100, ge=0)
     keep_runs: int = Field(10_000, ge=1)

@@ -48,7 +48,7 @@ class MirrorOptions:
     """What an error that one table has does: see `quarantine`. With "stop" it ends the run, and so all tables stay."""
     rows_max: int = 5_000_000
     """Events that a run takes at most, if a cut allows that."""
-    parallel: int = 2
+    parallel: int = 4
     """Tables that are merged at the same time."""
     properties: Mapping[str, str] = field(default_factory=dict)
     """More TBLPROPERTIES for new tables."""
