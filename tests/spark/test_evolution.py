@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -70,3 +71,36 @@ def test_types_become_wider_in_place_or_by_the_hint(
     assert not mirror.published().quarantined
     report = cdc.verify(stream.dsn, [f"public.{name}" for name in tables], mirror)
     assert report.ok, report.as_text()
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+def test_a_renamed_attribute_is_refused_until_the_lake_has_its_new_name(
+    stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str], form: Format
+) -> None:
+    stream.sql("CREATE TYPE pair AS (a int, b text)", "CREATE TABLE t (id int PRIMARY KEY, p pair, ps pair[])")
+    daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
+    catalog = lake(form)
+
+    def refusal(*statements: str) -> str:
+        stream.sql(*statements)
+        daemon.wait_until_confirmed()
+        mirror = cdc.mirror("*", catalog, form)
+        mirror.run_once()
+        return mirror.published().quarantined.get("public.t", "")
+
+    assert not refusal("INSERT INTO t VALUES (1, (1, 'x'), ARRAY[(1, 'x')::pair])")
+    stream.sql("ALTER TYPE pair RENAME ATTRIBUTE b TO c")
+    daemon.kill()
+    daemon.start()  # PostgreSQL does not report this change: a daemon sees it when it looks the type up again
+    said = refusal("INSERT INTO t VALUES (2, (2, 'y'), ARRAY[(2, 'y')::pair])")
+    for place in "p", "ps.element":
+        assert f"the attribute {place}.b went and c came" in said
+        [commands] = re.findall(r"If it was renamed: (.*?)\. If not", said)
+        for command in commands.split("; "):
+            cdc.spark.sql(command)
+        said = refusal()
+    assert not said
+    rows = cdc.spark.table(f"{catalog}.public_t").orderBy("id").select("p.c", "ps.c").collect()
+    assert [tuple(row) for row in rows] == [("x", ["x"]), ("y", ["y"])]

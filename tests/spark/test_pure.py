@@ -388,6 +388,36 @@ def test_parts_of_columns_are_added_and_widened(target: Target) -> None:
         evolve(target, "t", existing, [_writer(id="int", c="string")], follow=True)
 
 
+def test_an_attribute_that_may_have_been_renamed_is_refused_as_a_column_is() -> None:
+    """PostgreSQL changes all rows that exist, and sends no event: they would have null under the new name."""
+
+    def of(*attributes: str) -> Writer:
+        fields = [{"name": name, "type": "int" if name == "a" else "string"} for name in attributes]
+        composite = {"type": "record", "name": "R", "fields": fields}
+        return _writer(id="int", p=composite, many={"type": "array", "items": composite})
+
+    def fit(
+        existing: str, *writers: Writer, earlier: Writer | None = None, follow: bool = False, many: str | None = None
+    ) -> Evolution:
+        columns = {"id": "int", "p": f"struct<{existing}>", "many": f"array<struct<{many or existing}>>"}
+        succession = Succession([*columns], True, writers, earlier)
+        return evolve(Iceberg(None, {}), "t", columns, writers, succession, follow=follow)
+
+    with pytest.raises(RequestRejected, match=r"attribute p\.b went and bb came") as refused:
+        fit("a:int,b:string", of("a", "bb"), earlier=of("a", "b"))
+    assert "ALTER TABLE t RENAME COLUMN p.b TO bb" in str(refused.value.hint)
+    with pytest.raises(RequestRejected, match=r"attribute many\.element\.b went and bb came"):
+        fit("a:int,bb:string", of("a", "bb"), earlier=of("a", "b"), many="a:int,b:string")
+    with pytest.raises(RequestRejected, match=r"attribute p\.b went and bb came"):
+        fit("a:int,b:string", of("a", "b"), of("a", "bb"))
+    assert fit("a:int,bb:string", of("a", "bb"), earlier=of("a", "b")).added == [], "a person has renamed it"
+    both = [("p.bb", "string"), ("many.element.bb", "string")]
+    assert fit("a:int,b:string", of("a", "bb"), earlier=of("a", "b"), follow=True).added == both
+    assert fit("a:int,b:string", of("a", "bb"), earlier=of("a")).added == both, "b went long ago"
+    assert fit("a:int,b:string", of("a", "b", "bb"), earlier=of("a", "b")).added == both
+    assert fit("a:int,b:string", of("b", "c"), earlier=of("a", "b")).added != [], "a was of another type"
+
+
 def test_only_a_column_that_goes_now_may_have_been_renamed() -> None:
     """`a` went long ago, and a person has added `note`: the table still has both."""
     existing = {"id": "int", "a": "string", "note": "string"}

@@ -1,4 +1,4 @@
-"""Events that retention has deleted stop one table, with a way out; a stream may pass over them."""
+"""What retention has deleted, of topics or of snapshots, stops at most one table, with a way out."""
 
 from __future__ import annotations
 
@@ -71,3 +71,29 @@ def test_a_table_behind_retention_waits_for_a_load_and_streams_go_on_if_they_may
     with pytest.raises(Exception, match=r"(?i)data (may have been|loss)"):
         streamed()
     assert streamed(failOnDataLoss="false") == [1, 3, 4]
+
+
+@pytest.mark.whole
+def test_two_rewrites_of_an_idle_table_and_then_expire_snapshots_take_no_published_row(
+    stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str]
+) -> None:
+    stream.sql("CREATE TABLE bag (v int)", "ALTER TABLE bag REPLICA IDENTITY FULL")
+    daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
+    catalog = lake("iceberg")
+    mirror = cdc.mirror("*", catalog, "iceberg", table_errors="stop")
+    for number in range(2):
+        stream.sql(f"INSERT INTO bag VALUES (1), ({number})")
+        daemon.wait_until_confirmed()
+        mirror.run_once()
+    name = f"table => '{catalog.rpartition('.')[2]}.public_bag'"
+    rewrite = f"rewrite_data_files({name}, options => map('rewrite-all', 'true'))"
+    expire = f"expire_snapshots({name}, older_than => timestamp '9999-01-01', retain_last => 1)"
+    for call in rewrite, rewrite, expire:
+        cdc.spark.sql(f"CALL ice.system.{call}").collect()
+    assert mirror.as_of()["public.bag"].count() == 4
+    stream.sql("DELETE FROM bag WHERE v = 0")
+    daemon.wait_until_confirmed()
+    mirror.run_once()
+    report = cdc.verify(stream.dsn, "public.bag", mirror)
+    assert report.ok, report.as_text()

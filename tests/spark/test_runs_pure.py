@@ -372,6 +372,9 @@ class HistoryIceberg(Iceberg):
     def version(self, table: str) -> int:
         return int(self.spark.rows[-1]["snapshot_id"])
 
+    def _was_rewritten(self, *_: object) -> bool:
+        return False
+
 
 PARALLELISM = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 DELTA, ICEBERG = ("version", "operation"), ("snapshot_id", "parent_id", "operation")

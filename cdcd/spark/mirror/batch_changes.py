@@ -279,8 +279,8 @@ class ChangeReader:
         """
         if before is None or before.version is None:  # a person may have made the table, with more columns
             return Succession(writers[0].names, True, writers)
-        if before.columns is not None:
-            return Succession(before.columns, True, writers)
         known = self._writers.known(plan.schema, plan.name, plan.topic, "value")
-        earlier = known[: known.index(writers[0])] if writers[0] in known else []
-        return Succession(earlier[-1].names if earlier else None, False, writers)
+        earlier = next(reversed(known[: known.index(writers[0])]), None) if writers[0] in known else None
+        if before.columns is not None:
+            return Succession(before.columns, True, writers, earlier)
+        return Succession(earlier.names if earlier is not None else None, False, writers, earlier)

@@ -3,8 +3,8 @@
 Before: `table_merge` knows the writers of a batch. After: `table_merge` decodes the batch into the columns found here.
 
 The mirror follows new columns, and types that the format can widen in place. Two changes stop it with a hint: a type of
-another kind, and a column that may have been renamed. PostgreSQL does not report a rename: the old column goes, and a
-new one comes. The new column would be null in all rows that exist.
+another kind, and a column that may have been renamed, or an attribute of a composite type. PostgreSQL does not report a
+rename: the old column goes, and a new one comes. The new column would be null in all rows that exist.
 
 The table keeps columns that have gone, and a person may add some of their own. So what the table has does not tell
 which columns go now: the schema of the last events before does (`MirroredTable.columns`).
@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Final
 
 from cdcd.avro.type_forms import kind_of
@@ -68,6 +69,8 @@ class Succession:
     """Whether `before` is certain, and not only likely."""
     writers: Sequence[Writer]
     """The batch's, in the order of its events."""
+    earlier: Writer | None = None
+    """The schema that was new before the first of these; None if nobody knows one."""
 
     @property
     def last(self) -> list[str]:
@@ -194,6 +197,7 @@ def evolve(
         succession = succession or Succession(None, False, writers)
         if not follow:
             _refuse_renames(target, table, old_names, existing, succession)
+            _refuse_renamed_attributes(target, table, old_names, existing, succession)
         returned = _returned(existing, succession)
     columns: list[dict[str, Any]] = []
     widened: list[tuple[str, str]] = []
@@ -258,6 +262,46 @@ def _refuse_renames(
                 code="mirror-schema-changed",
             )
         types = now
+
+
+def _refuse_renamed_attributes(
+    target: Target, table: str, names: Mapping[str, str], existing: Mapping[str, str], succession: Succession
+) -> None:
+    """Raise RequestRejected if an attribute of a composite type may have been renamed. Else as `_refuse_renames`."""
+    writers = [succession.earlier, *succession.writers] if succession.earlier is not None else succession.writers
+    for one, other in pairwise(writers):
+        types = {column["name"].lower(): column["type"] for column in one.columns}
+        for column in (each for each in other.columns if each["name"].lower() in types.keys() & existing.keys()):
+            folded = column["name"].lower()
+            before, now = (_attributes(avro, names[folded]) for avro in (types[folded], column["type"]))
+            present = _attributes(_parsed(existing[folded]), names[folded])
+            for gone in sorted(before.keys() - now.keys()):
+                parent = gone.rpartition(".")[0]
+                came = (path for path in sorted(now.keys() - before.keys()) if path.rpartition(".")[0] == parent)
+                same = next((path for path in came if now[path] == before[gone]), None)
+                if same is None or gone not in present or same in present:
+                    continue
+                name = same.rpartition(".")[2]
+                rename = "; ".join(target.rename_statements(table, gone, name))
+                raise RequestRejected(
+                    f"{table}: the attribute {gone} went and {name} came, of the same type: if {gone} was renamed, "
+                    f"{name} would be null in all rows that exist",
+                    f'If it was renamed: {rename}. If not: set schema_changes = "follow" for one run',
+                    code="mirror-schema-changed",
+                )
+
+
+def _attributes(avro: Avro | None, path: str) -> dict[str, str]:
+    """The attributes inside a column, by names such as `column.attribute`: their types in Spark."""
+    if isinstance(avro, dict) and avro["type"] == "array":
+        return _attributes(avro["items"], f"{path}.element")
+    if not isinstance(avro, dict) or avro["type"] != "record":
+        return {}
+    found: dict[str, str] = {}
+    for each in avro["fields"]:
+        inner = f"{path}.{each['name']}"
+        found |= {inner: ddl(each["type"]), **_attributes(each["type"], inner)}
+    return found
 
 
 def _returned(existing: Mapping[str, str], succession: Succession) -> list[str]:

@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeAlias
 from uuid import uuid4
 
-from pyspark.errors import IllegalArgumentException
-from pyspark.sql import DataFrame, Row
+from py4j.protocol import Py4JError
+from pyspark.errors import IllegalArgumentException, PySparkException
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from cdcd.errors import GapError, SettingsError
@@ -24,6 +25,8 @@ from cdcd.spark.mirror.targets.target import Staged, Tag, Target, decimal_of, is
 from cdcd.spark.reading.missing_values import sql_text
 
 _WIDER: frozenset[tuple[str, str]] = frozenset([("int", "bigint"), ("float", "double")])
+Snapshots: TypeAlias = "Mapping[int, tuple[int | None, str]]"
+"""By id of a snapshot: its parent's id, and the operation that has made it. `replace` keeps the rows."""
 
 _STAGED: Final = "cdcd_staged_"
 """How branches begin that have rows which are not published yet."""
@@ -90,24 +93,36 @@ class Iceberg(Target):
 
     def readable(self, table: str, version: int) -> int:
         found = self._snapshots(table)
-        if version not in {row["snapshot_id"] for row in found}:
+        if version not in found:
             self.refresh(table)
             found = self._snapshots(table)
-        parents = {row["snapshot_id"]: row["parent_id"] for row in found}
-        rewritten = {row["snapshot_id"] for row in found if row["operation"] == "replace"}
-        if version in parents:
+        if version in found:
             return version
-        now = snapshot = self.version(table)
-        while snapshot in rewritten:  # these have the rows of their parents
-            snapshot = parents[snapshot]
-            if snapshot == version and now is not None:
-                return now
+        now = self.version(table)
+        if now is not None and (_is_rewritten(version, now, found) or self._was_rewritten(table, version, now, found)):
+            return now
         raise GapError(
             f"{table} no longer has the snapshot {version}, which a run has published",
             "expire_snapshots has removed it: read a newer run. If there is none, load the table again with "
             "`cdcd spark snapshot`, and keep snapshots for some days, or set tags = true under [mirror]",
             code="mirror-load-again",
         )
+
+    def _was_rewritten(self, table: str, version: int, now: int, found: Snapshots) -> bool:
+        """As `_is_rewritten`, also over snapshots that have expired: the table's older metadata files know them."""
+        operations = self._java(table).operations()
+        parser = self.spark._jvm.org.apache.iceberg.TableMetadataParser  # noqa: SLF001
+        known = dict(found)
+        for entry in reversed(list(operations.current().previousFiles())):
+            try:
+                older = parser.read(operations.io(), entry.file())
+            except (Py4JError, PySparkException):  # somebody has removed the file
+                return False
+            for snapshot in older.snapshots():
+                known[int(snapshot.snapshotId())] = snapshot.parentId(), str(snapshot.operation())
+            if version in known:
+                return _is_rewritten(version, now, known)
+        return False
 
     def seen(self, table: str) -> int | None:
         self.refresh(table)
@@ -196,8 +211,9 @@ class Iceberg(Target):
             if java.snapshot(name).timestampMillis() < older_than.timestamp() * 1000:
                 _remove_branch(java, name)
 
-    def _snapshots(self, table: str) -> list[Row]:
-        return list(self.spark.sql(f"SELECT snapshot_id, parent_id, operation FROM {table}.snapshots").collect())
+    def _snapshots(self, table: str) -> Snapshots:
+        rows = self.spark.sql(f"SELECT snapshot_id, parent_id, operation FROM {table}.snapshots").collect()
+        return {row["snapshot_id"]: (row["parent_id"], row["operation"]) for row in rows}
 
     def _call(self, procedure: str, table: str, more: str = "") -> Any:
         catalog, _, name = table.partition(".")
@@ -223,6 +239,16 @@ class StagedInIceberg(Staged):
 
     def end(self) -> None:
         _remove_branch(self._java, self._branch)
+
+
+def _is_rewritten(version: int, now: int, known: Snapshots) -> bool:
+    """Whether all snapshots after this version, up to `now`, have the rows of the ones before them."""
+    while now != version:
+        parent, operation = known.get(now, (None, ""))
+        if parent is None or operation != "replace":
+            return False
+        now = parent
+    return True
 
 
 def _remove_branch(java: Any, branch: str) -> None:
