@@ -27,12 +27,12 @@ from cdcd.spark.state.collapse import (
     UNREPRESENTABLE,
     BatchStats,
     after_truncate,
-    batch_stats,
     collapse,
     fallible_names,
     fill_key_changes,
     flatten,
     joined,
+    stats_in_one_pass,
     without_lost_columns,
     without_messages,
 )
@@ -53,7 +53,7 @@ def fold(
     Raises GapError if the events do not go back to the table's beginning.
     """
     flat = without_messages(without_lost_columns(flatten(events, columns, key), columns, order))
-    stats = batch_stats(flat)
+    stats = stats_in_one_pass(flat)
     flat = after_truncate(flat, stats)
     names = [column["name"] for column in columns]
     if not (key and stats.has_keyed_rows):  # the table may get its key later
@@ -98,7 +98,7 @@ def apply_events(
     `missing`: what the rows of the base hold in columns that it lacks; else they are null. `order`: as for `fold`.
     """
     flat = without_messages(without_lost_columns(flatten(events, columns, key), columns, order))
-    stats = batch_stats(flat)
+    stats = stats_in_one_pass(flat)
     if not stats.events:
         return base
     flat = after_truncate(flat, stats)

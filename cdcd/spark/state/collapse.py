@@ -93,7 +93,7 @@ def flatten(events: DataFrame, columns: Sequence[dict[str, Any]], key: Sequence[
 
     _order (lsn: the commit LSN, seq), _lsn, OP, _ts, _row (the new row, or the deleted one), UNCHANGED,
     _lost (column -> text, for values that Avro cannot hold), _before and _lost_before (the old row, if PostgreSQL sent
-    all of it), _unkeyed, _key.
+    all of it), _unkeyed (the table has a key, and the event came without), _key.
     """
     image = f.when(f.col("op") == "d", f.lit("before")).otherwise(f.lit("after"))
     flat = events.select(
@@ -106,7 +106,7 @@ def flatten(events: DataFrame, columns: Sequence[dict[str, Any]], key: Sequence[
         _texts(image).alias("_lost"),
         f.when(f.col("identity") == "full", f.col("before")).alias("_before"),
         _texts(f.lit("before")).alias("_lost_before"),
-        f.col("kafka.key").isNull().alias("_unkeyed"),
+        (f.col("kafka.key").isNull() if key else f.lit(False)).alias("_unkeyed"),
     )
     return flat.withColumn("_key", _key(key, columns))
 
@@ -142,12 +142,19 @@ def without_lost_columns(events: DataFrame, columns: Sequence[dict[str, Any]], o
 
 
 def batch_stats(events: DataFrame, ordered: Sequence[str] = ()) -> BatchStats:
-    """Look through flat events. `ordered`: the columns of the key to give the bounds of.
+    """Look through flat events that are persisted. `ordered`: the columns of the key to give the bounds of.
 
     Twice, if there are truncates, or events without a key or without all columns.
     """
     found = events.agg(*counts(ordered)).collect()[0].asDict()
     return stats_of(found, ordered, _details(events) if needs_details(found) else {})
+
+
+def stats_in_one_pass(events: DataFrame) -> BatchStats:
+    """As `batch_stats`, without bounds, for events that Spark would compute anew in a second pass."""
+    details = _details(events)
+    found = dict.fromkeys([*_OPS, "unknown"], 0) | {op: row["events"] for op, row in details.items()}
+    return stats_of(found, (), details)
 
 
 def needs_details(found: Mapping[str, Any]) -> bool:
@@ -211,6 +218,7 @@ def stats_of(
 def _details(events: DataFrame) -> dict[str, Row]:
     """By op: what needs a look at the events' places, and at the columns that they lack."""
     found = events.where(f.col(OP).isNotNull()).groupBy(OP).agg(
+        f.count("*").alias("events"),
         f.max("_order").alias("last"),
         f.array_distinct(f.flatten(f.collect_set(UNCHANGED))).alias("unchanged"),
         f.count_if("_unkeyed").alias("unkeyed"),
