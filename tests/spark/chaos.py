@@ -420,6 +420,8 @@ def _upkeep(form: str, tables: Path, log: Path, keep_s: int) -> Iterator[None]:
         process = subprocess.Popen(command, stdout=output, stderr=errors)
         try:
             yield
+            if process.poll() is not None:
+                raise RuntimeError(f"the upkeep has ended by itself with {process.returncode}: see its .errors")
         finally:
             process.kill()
             process.wait()

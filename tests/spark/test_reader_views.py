@@ -6,6 +6,7 @@ import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -109,7 +110,7 @@ def test_views_tags_and_versions_show_all_tables_at_the_published_lsn(
         stream.sql("UPDATE here SET balance = balance WHERE id = 1")
         daemon.wait_until_confirmed()
         run().run_once()
-    switched = [each for each in made if f"REPLACE VIEW {views}.`public_" in each]
+    switched = [each for each in made if f"ALTER VIEW {views}.`public_" in each]
     assert len(switched) == 1, "other views than that of the touched table"
     check(mirror.published_lsn())
 
@@ -118,3 +119,17 @@ def _played(python: Path, script: str, *arguments: str) -> Any:
     done = subprocess.run([str(python), "-c", script, *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize(("catalog", "second"), [("spark_catalog", "ALTER"), ("ice", "CREATE OR REPLACE")])
+def test_a_reader_finds_a_view_at_any_moment(catalog: str, second: str) -> None:
+    """Spark's own catalog drops a view that is replaced, and makes it anew."""
+    from cdcd.spark.mirror.reader_views import ReaderViews
+
+    said: list[str] = []
+    target: Any = SimpleNamespace(exists=lambda _: bool(said), spark=SimpleNamespace(sql=said.append))
+    views = ReaderViews(target, f"{catalog}.now")
+    for number in range(2):
+        views._set(f"{catalog}.now.t", f"SELECT {number}")
+    view = f"VIEW {catalog}.now.t AS SELECT"
+    assert said == [f"CREATE OR REPLACE {view} 0", f"{second} {view} 1"]

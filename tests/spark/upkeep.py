@@ -57,7 +57,11 @@ def read_views(spark: SparkSession, views: str) -> tuple[str, str | None]:
         found = spark.sql(f"SELECT {sums}").first()[0]
     except (PySparkException, Py4JError) as error:
         found = str(error)[:500]
-    if len(before) != 1 or before[0]["switching_to"] is not None or spark.sql(run).collect() != before:
+    try:
+        after = spark.sql(run).collect()
+    except (PySparkException, Py4JError) as error:
+        return "views without a list", f"UNREADABLE list of the views, the second time: {str(error)[:500]}"
+    if len(before) != 1 or before[0]["switching_to"] is not None or after != before:
         return "views amid a switch", None
     return (
         "views at one run",

@@ -30,6 +30,8 @@ from cdcd.spark.reading.missing_values import sql_text
 
 PUBLISHED_VIEW: Final = "cdcd_published"
 
+_OWN_CATALOG: Final = "spark_catalog"
+"""Spark's name for the catalog of each session: a Hive metastore, or memory."""
 _COLUMNS: Final = (
     "mirror: string, run: bigint, switching_to: bigint, lsn: bigint, lsn_text: string, commit_ts: timestamp_ltz,"
     " table: string, view: string, target: string, version: bigint, error: string"
@@ -75,8 +77,17 @@ class ReaderViews:
         for view, table in wanted.items():
             is_there = is_whole and view in shown and shown[view] == table.version
             if not is_there and table.error is None and self.target.exists(table.target):
-                sql(f"CREATE OR REPLACE VIEW {view} AS {self._select(table)}")
+                self._set(view, self._select(table))
         self._say(run, wanted, run.run, None)
+
+    def _set(self, view: str, query: str) -> None:
+        """Make the view, or give it another query, so that a reader finds it at any moment.
+
+        In Spark's own catalog CREATE OR REPLACE drops the view before it makes it anew. Other catalogs replace it in
+        one step, and have no ALTER VIEW.
+        """
+        changes = view.partition(".")[0] == _OWN_CATALOG and self.target.exists(view)
+        self.target.spark.sql(f"{'ALTER' if changes else 'CREATE OR REPLACE'} VIEW {view} AS {query}")
 
     def _view(self, table: MirroredTable) -> str:
         return f"{self.views}.{unqualified(table.target)}"
@@ -113,7 +124,5 @@ class ReaderViews:
             for view, table in wanted.items()
         ]  # fmt: skip
         document = sql_text(json.dumps(rows))
-        self.target.spark.sql(
-            f"CREATE OR REPLACE VIEW {self.views}.{PUBLISHED_VIEW} AS"
-            f" SELECT inline(from_json({document}, 'array<struct<{_COLUMNS}>>'))"
-        )
+        query = f"SELECT inline(from_json({document}, 'array<struct<{_COLUMNS}>>'))"
+        self._set(f"{self.views}.{PUBLISHED_VIEW}", query)
