@@ -14,6 +14,7 @@ its parallel collector. The JVM is warm only in the last turns; the figures of t
 load is of a new mirror.
 --rows N: the table's rows; the default is 1,000,000. A run has three quarters as many changes, or of --run N: with
 --rows 10000000 --run 1000000 the table is larger than what is done to it.
+--cores N: Spark tasks at the same time. `taskset -c 0` before the command leaves one core to all processes.
 --daemon-python PATH: an interpreter with a compiled cdcd for the daemon (default: this one).
 """
 
@@ -59,13 +60,14 @@ def main() -> None:
     parser.add_argument("format", nargs="?", default="delta", help="the mirror's table format: delta or iceberg")
     parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the table of `mirror`")
     parser.add_argument("--run", type=int, default=None, help="a run has three quarters as many changes")
+    parser.add_argument("--cores", type=int, default=2, help="Spark tasks at the same time")
     parser.add_argument("--daemon-python", default=sys.executable, help="Python that runs the daemon")
     parser.add_argument("--uncompiled", action="store_true", help="measure cdcd even if it is not compiled")
     given = parser.parse_args()
     refuse_uncompiled(f"{given.daemon_python} -P -m cdcd", allowed=given.uncompiled)
     daemon.command = lambda: [given.daemon_python, "-P", "-m", "cdcd"]
     with tempfile.TemporaryDirectory() as folder, servers.PostgreSQL(fsync=False) as postgres, servers.Kafka() as kafka:
-        builder = SparkSession.builder.master("local[2]").appName("bench")
+        builder = SparkSession.builder.master(f"local[{given.cores}]").appName("bench")
         settings = fix_spark.settings(Path(folder) / "lake") | {"spark.driver.memory": "6g"}
         java = "spark.driver.extraJavaOptions"
         settings[java] = settings[java].replace("-XX:+UseSerialGC", "-XX:+UseParallelGC")
