@@ -44,6 +44,14 @@ def test_five_hundred_runs_take_no_more_memory_or_files_than_two_hundred(
 ) -> None:
     monkeypatch.setattr("cdcd.spark.mirror.targets.delta._RETENTION_H_MIN", 0)
     cdc.spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    # The table of runs keeps what was removed for a day.
+    monkeypatch.setattr(
+        "cdcd.spark.mirror.targets.delta.Delta.log_properties",
+        {"delta.deletedFileRetentionDuration": "interval 0 seconds"},
+    )
+    monkeypatch.setattr(
+        "cdcd.spark.mirror.targets.iceberg.Iceberg.log_properties", {"history.expire.max-snapshot-age-ms": "1"}
+    )
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, v int)", "CREATE TABLE keyless (v int)")
     stream.sql("ALTER TABLE keyless REPLICA IDENTITY FULL")
     daemon = stream.daemon(sink={"transaction_linger_ms": 20}).start()
