@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from cdcd.spark import Cdc
     from cdcd.spark.packages import Format
 
-RUNS, WARM, UPKEEP = 500, 200, 50
-"""Runs in all, until memory is looked at first, and between two compactions."""
+RUNS, UPKEEP = 500, 50
+"""Runs in all, and between two compactions."""
 
 
 def heap(spark: SparkSession) -> int:
@@ -34,7 +34,7 @@ def heap(spark: SparkSession) -> int:
 
 @pytest.mark.whole
 @pytest.mark.parametrize("form", ["delta", "iceberg"])
-def test_five_hundred_runs_take_no_more_memory_or_files_than_two_hundred(
+def test_five_hundred_runs_take_no_more_memory_or_files_than_the_first_half_of_them(
     stream: StreamFixture,
     cdc: Cdc,
     lake: Callable[[str], str],
@@ -79,11 +79,11 @@ def test_five_hundred_runs_take_no_more_memory_or_files_than_two_hundred(
             used, *others = found[run]
             print(f"run {run}: heap {used / 1e6:.0f} MB, Python {others[0]} MB, {others[1]} data files of {others[2]}")
     cdc.spark.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")
-    (heap_then, python_then, data_then, files_then), (heap_now, python_now, data_now, files_now) = (
-        found[WARM],
-        found[RUNS],
-    )
-    assert heap_now < 1.1 * heap_then
+    half = RUNS // UPKEEP // 2
+    then, now = list(found.values())[:half], list(found.values())[half:]
+    # What Java keeps softly stays after a collection, and goes now and then: so the least of several looks counts.
+    assert min(heap for heap, *_ in now) < 1.1 * min(heap for heap, *_ in then)
+    (_, python_then, data_then, files_then), (_, python_now, data_now, files_now) = then[-1], now[-1]
     assert python_now < 1.1 * python_then
     assert data_now < 1.3 * data_then + 10
     if form == "iceberg":  # Delta removes commits from its log a day after their retention
