@@ -192,7 +192,7 @@ class Layers(Generic[M]):
         return f"{name} {self._wanted(key, found)} ({self._origins.get(key, 'default')})" if key else wanted(found)
 
     def _wanted(self, key: str, found: Sequence[ErrorDetails]) -> str:
-        """What the setting must be. If only its form in TOML is wrong: how TOML writes it."""
+        """The value that the setting must have, or the form that TOML must give it, if only the form is wrong."""
         section, _, name = key.rpartition(".")
         value = (self.values.get(section, {}) if section else self.values).get(name)
         if key in self._names.lists and found[0]["type"] == "tuple_type":

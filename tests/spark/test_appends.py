@@ -14,7 +14,7 @@ from support.fix_spark import jobs
 from support.rendering import content
 from support.stream import StreamFixture
 
-from cdcd.spark.mirror.targets.target import Staged, Tag
+from cdcd.spark.mirror.targets.target import Staged, Tag, Target
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,6 +70,17 @@ class Writes:
         if self.dies == f"after {kind}":
             raise Crash(self.dies)
         return done
+
+
+def created(spark: SparkSession, lake: Callable[[str], str], form: str) -> tuple[Target, str]:
+    """A format, and a new table of it with one column."""
+    from cdcd.spark.mirror.targets.delta import Delta
+    from cdcd.spark.mirror.targets.iceberg import Iceberg
+
+    target = {"delta": Delta, "iceberg": Iceberg}[form](spark, {})
+    table = f"{lake(form)}.t"
+    target.create(table, "id int")
+    return target, table
 
 
 def check(mirror: Mirror, stream: StreamFixture) -> None:
@@ -209,12 +220,7 @@ def test_a_death_while_inserts_are_appended_as_they_are_read_neither_doubles_nor
 def test_staged_rows_are_no_rows_of_the_table_until_they_are_published_once(
     spark: SparkSession, lake: Callable[[str], str], form: str
 ) -> None:
-    from cdcd.spark.mirror.targets.delta import Delta
-    from cdcd.spark.mirror.targets.iceberg import Iceberg
-
-    target = {"delta": Delta, "iceberg": Iceberg}[form](spark, {})
-    table = f"{lake(form)}.t"
-    target.create(table, "id int")
+    target, table = created(spark, lake, form)
 
     def stage(token: str, count: int) -> Staged:
         with target.tagging(Tag("m", token)):
@@ -287,12 +293,7 @@ def test_inserts_are_appended_as_they_are_read_only_if_the_target_lacks_them_and
 def test_two_processes_that_append_by_one_plan_add_the_rows_once(
     spark: SparkSession, lake: Callable[[str], str], form: str
 ) -> None:
-    from cdcd.spark.mirror.targets.delta import Delta
-    from cdcd.spark.mirror.targets.iceberg import Iceberg
-
-    target = {"delta": Delta, "iceberg": Iceberg}[form](spark, {})
-    table = f"{lake(form)}.t"
-    target.create(table, "id int")
+    target, table = created(spark, lake, form)
     spark.sql(f"INSERT INTO {table} VALUES (0)")
     for number, is_half in enumerate([True, False], 1):
         tag = Tag("m", f"token{number}")

@@ -1,4 +1,4 @@
-"""What retention has deleted, of topics or of snapshots, stops at most one table, with a way out."""
+"""Retention of topics or of snapshots stops one table at most, and the error names a way out."""
 
 from __future__ import annotations
 

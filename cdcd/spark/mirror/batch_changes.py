@@ -37,7 +37,7 @@ class Events:
     """The events of a batch, decoded by its schemas."""
 
     events: DataFrame
-    """Flat, in the table's columns; also those that a truncate voids. Those of logical messages are among them."""
+    """They are flat, in the table's columns. Some may be void by a truncate, and some may be logical messages."""
     columns: list[dict[str, Any]]
     key: Sequence[str]
     rules: TableRules
@@ -126,7 +126,7 @@ class ChangeReader:
     ) -> Events | None:
         """The events of a batch that nobody has read, by the schema that it most likely has; None if nothing tells it.
 
-        No Spark job has computed them. Those whose op is null have another schema.
+        An event whose op is null has another schema. No Spark job has computed the events.
         """
         schemas = None if batch.is_read else self._likely(plan, before, by_key=by_key)
         return None if schemas is None else self._events(batch, plan, before, schemas, by_key=by_key)

@@ -35,15 +35,14 @@ from cdcd.spark.reading.writer_schemas import Writer
 from cdcd.spark.state.as_of import check_keyed, with_columns
 from cdcd.spark.state.collapse import (
     COMMIT_LSN,
-    COMMIT_TS,
     META_NAMES,
     OP,
-    SEQ,
     UNCHANGED,
     UNREPRESENTABLE,
     fallible_names,
     fill_key_changes,
     keyed_rows,
+    row_of_event,
 )
 
 _ENDS: Final = "_x0_ends"
@@ -178,11 +177,7 @@ def _check_key(plan: MirroredTable, key: Sequence[str]) -> None:
 def _changelog(events: DataFrame, columns: Sequence[dict[str, Any]]) -> DataFrame:
     """Flat events as rows of a changelog."""
     return events.select(
-        *(f.col("_row").getField(column["name"]).alias(column["name"]) for column in columns),
-        f.col("_order.lsn").alias(COMMIT_LSN),
-        f.col("_order.seq").alias(SEQ),
-        f.col("_ts").alias(COMMIT_TS),
-        f.col("_lost").alias(UNREPRESENTABLE),
+        *row_of_event(columns),
         f.col(OP).alias(CHANGE_OP),
         f.col(UNCHANGED).alias(CHANGE_UNCHANGED),
     )
@@ -281,11 +276,7 @@ def _versions(states: DataFrame, columns: Sequence[dict[str, Any]], truncates: S
     rows = states.where(f"{OP} <> 'd'").withColumn("_end", end)
     rows = rows.where("_end IS NULL OR _end.lsn > _order.lsn")
     return rows.select(
-        *(f.col("_row").getField(column["name"]).alias(column["name"]) for column in columns),
-        f.col("_order.lsn").alias(COMMIT_LSN),
-        f.col("_order.seq").alias(SEQ),
-        f.col("_ts").alias(COMMIT_TS),
-        f.col("_lost").alias(UNREPRESENTABLE),
+        *row_of_event(columns),
         f.col("_end.lsn").alias(VALID_TO_LSN),
         f.col("_end.ts").alias(VALID_TO),
     )

@@ -105,7 +105,7 @@ class StagedAppends:
 
 
 def _counted(observed: Observation) -> Mapping[str, Any] | None:
-    """What a job has counted; None if Spark does not say so, because it passes events over when it has too many."""
+    """What a job has counted. None: Spark has dropped the answer, as it does when its listeners are too slow."""
     said: SimpleQueue[Mapping[str, Any]] = SimpleQueue()
     Thread(target=lambda: said.put(observed.get), daemon=True).start()
     try:

@@ -292,14 +292,21 @@ def _completed(events: DataFrame, columns: Sequence[dict[str, Any]], unchanged: 
     )
 
 
-def single_rows(events: DataFrame, columns: Sequence[dict[str, Any]]) -> DataFrame:
-    """Flat events of different keys, in the form of `collapse`."""
-    return events.select(
+def row_of_event(columns: Sequence[dict[str, Any]]) -> list[Column]:
+    """A flat event's row: the table's columns, and the META ones."""
+    return [
         *(f.col("_row").getField(column["name"]).alias(column["name"]) for column in columns),
         f.col("_order.lsn").alias(COMMIT_LSN),
         f.col("_order.seq").alias(SEQ),
         f.col("_ts").alias(COMMIT_TS),
         f.col("_lost").alias(UNREPRESENTABLE),
+    ]
+
+
+def single_rows(events: DataFrame, columns: Sequence[dict[str, Any]]) -> DataFrame:
+    """Flat events of different keys, in the form of `collapse`."""
+    return events.select(
+        *row_of_event(columns),
         f.when(f.col(OP) == "d", f.lit("d")).otherwise(f.lit("u")).alias(OP),
         UNCHANGED,
         *(name for name in events.columns if name == FIRST_OP),
