@@ -11,6 +11,7 @@ import io
 import json
 import re
 import struct
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -23,6 +24,9 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 Row = tuple[str | None, ...]
+
+MARKERS_WAIT_S = 10.0
+"""How long the markers of a committed transaction may take. (A busy broker needed more than 0.3 s.)"""
 
 
 @dataclass
@@ -60,7 +64,12 @@ class Topics:
         )
 
     def raw(self, *topics: str, isolation: str = "read_committed") -> Iterator[Any]:
-        """Every message of the topics up to their ends now, in the order of each partition."""
+        """Every message of the topics up to their ends now, in the order of each partition.
+
+        A transaction that a producer has just committed ends in each partition a moment later: the broker answers
+        first, and writes the markers then. So this waits for them, but not for a transaction of a daemon that was
+        killed: nobody ends it before its timeout.
+        """
         consumer = Consumer(
             {
                 "bootstrap.servers": self.bootstrap,
@@ -77,13 +86,22 @@ class Topics:
             there = consumer.list_topics(timeout=10).topics
             open_partitions = {(topic, partition) for topic in topics for partition in there[topic].partitions}
             consumer.assign([TopicPartition(topic, partition, 0) for topic, partition in open_partitions])
+            in_transaction: set[tuple[str, int]] = set()
+            deadline = time.monotonic() + MARKERS_WAIT_S
             while open_partitions:
+                if time.monotonic() > deadline:
+                    open_partitions -= in_transaction
                 # `consume` returns after so many messages, or at the timeout, and not at the end of the partitions.
                 for message in consumer.consume(5000, timeout=0.05):
                     error = message.error()
                     if error is not None:
                         assert error.code() == KafkaError._PARTITION_EOF, error
-                        open_partitions.discard((message.topic(), message.partition()))
+                        place = message.topic(), message.partition()
+                        _, end = consumer.get_watermark_offsets(TopicPartition(*place), cached=True)
+                        if message.offset() < end:
+                            in_transaction.add(place)
+                        else:
+                            open_partitions.discard(place)
                     else:
                         yield message
         finally:
