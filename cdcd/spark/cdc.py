@@ -195,23 +195,27 @@ class Cdc:
             self.topics.cuts.wait_until(snapshot.lsn, timeout_s)
             records = self.topics.cuts.at(snapshot.lsn).matching("*")
             run = None if mirror is None else mirror.published(snapshot.lsn)
-            published = {} if run is None else {table.table: table for table in run.tables}
+            mirrored = () if run is None else run.tables
             reports = []
             for name in snapshot.tables:
-                step(f"compare {name}")
-                _check_whole(name, records.get(name), published.get(name))
-                if mirror is None:
-                    rows = self._topic_rows(records.get(name), snapshot.lsn)
-                else:
-                    rows = self._mirror_rows(mirror, published.get(name), records.get(name), snapshot)
-                if rows is None and name in published and published[name].key is not None:
-                    step(f"{name} is a changelog, which is not compared")
-                    continue
-                if rows is None:
-                    rows = snapshot.rows(name).limit(0)
-                reports.append(Comparison(snapshot, name, rows, snapshot.key(name)).compare())
-        report = Report(snapshot.lsn, tuple(reports), time.monotonic() - began)
-        return report if run is None else replace(report, run=run.run, published_lsn=run.lsn)
+                found: list[MirroredTable | None] = [each for each in mirrored if each.table == name]
+                for table in found or [None]:
+                    shown = name if table is None else table.shown
+                    step(f"compare {shown}")
+                    _check_whole(name, records.get(name), table)
+                    if mirror is None:
+                        rows = self._topic_rows(records.get(name), snapshot.lsn)
+                    else:
+                        rows = self._mirror_rows(mirror, table, records.get(name), snapshot)
+                    if rows is None and table is not None and table.key is not None:
+                        step(f"{shown} is a changelog, which is not compared")
+                        continue
+                    if rows is None:
+                        rows = snapshot.rows(name).limit(0)
+                    report = Comparison(snapshot, name, rows, snapshot.key(name)).compare()
+                    reports.append(replace(report, table=shown))
+        made = Report(snapshot.lsn, tuple(reports), time.monotonic() - began)
+        return made if run is None else replace(made, run=run.run, published_lsn=run.lsn)
 
     def _topic_rows(self, record: TableRecord | None, lsn: int) -> DataFrame | None:
         """The rows that a topic folds to; None if the table has no topic."""

@@ -6,7 +6,7 @@ Before: `cli` has the file's name. After: `commands` passes the values on.
 from __future__ import annotations
 
 import os
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -14,6 +14,9 @@ from cdcd.config.layers import Layers, SettingNames, from_file
 
 DSN_VARIABLE: Final = "CDCD_SPARK_DSN"
 """This environment variable overrides `postgres.dsn`, so that no password has to stand in a file."""
+
+
+_Kind: TypeAlias = Literal["mirror", "changelog", "scd2"]
 
 
 class SparkSection(BaseModel):
@@ -61,7 +64,7 @@ class TablesSettings(SparkSection):
     match: str = Field(min_length=1)
     exclude: bool = False
     target: str | None = None
-    kind: Literal["mirror", "changelog", "scd2"] | None = None
+    kind: _Kind | tuple[_Kind, ...] | None = None
     deletes: Literal["hard", "soft"] | None = None
     schema_changes: Literal["stop", "follow"] | None = None
     location: str | None = None

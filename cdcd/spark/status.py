@@ -27,14 +27,14 @@ class MirrorStatus:
             f"{self.run.mirror}: run {self.run.run}, published at {format_lsn(self.run.lsn)}; behind the topics: "
             f"{self.lag.events:,} events, {self.lag.bytes:,} bytes of WAL, {self.lag.seconds:.1f} s"
         )
-        tables = (f"  {each.table} as {each.target}: {self._state(each.error)}" for each in self.run.tables)
+        tables = (f"  {each.shown} in {each.target}: {self._state(each.error)}" for each in self.run.tables)
         return "\n".join(map(visible, (first, *tables)))
 
     def as_json(self) -> str:
         """One object."""
         tables = [
-            {"table": each.table, "target": each.target, "version": each.version, "columns": each.columns,
-             "quarantine": each.error}
+            {"table": each.table, "kind": each.kind, "target": each.target, "version": each.version,
+             "columns": each.columns, "quarantine": each.error}
             for each in self.run.tables
         ]  # fmt: skip
         return json.dumps({

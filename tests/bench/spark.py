@@ -178,7 +178,7 @@ def mirror(
 
     def run(what: str, inserts: int, low: int, updates: int, deletes: int, *, with_floor: bool) -> None:
         nonlocal last, events
-        before, since = made.published().by_topic(), made.published_lsn()
+        before, since = made.published().by_id(), made.published_lsn()
         if updates:
             stream.sql(
                 f"UPDATE t SET n = n + 1, note = note || '!' WHERE id BETWEEN {low + 1} AND {low + updates}",

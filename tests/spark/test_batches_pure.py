@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +13,7 @@ pytest.importorskip("pyspark")
 
 from cdcd.errors import GapError, KafkaUnavailable
 from cdcd.spark.mirror.batches import SMALL_MAX, Batches
+from cdcd.spark.mirror.per_table import Kind
 from cdcd.spark.mirror.run_log import MirroredTable
 from cdcd.spark.reading.cuts import Cut, Cuts
 from cdcd.spark.reading.kafka import KafkaReader
@@ -57,6 +60,39 @@ def test_a_topic_that_cannot_be_read_does_not_keep_the_others_from_being_read() 
     work = [planned("a", 5), planned("b", SMALL_MAX), planned("idle", 0), planned("long", SMALL_MAX + 1)]
     with Batches(kafka, None).together(work):  # type: ignore[arg-type]
         assert asked == [["p.public.a", "p.public.b"]]
+
+
+def test_a_topic_of_several_kinds_is_read_once_unless_they_begin_at_different_places(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    class Records:
+        def __getattr__(self, _: str) -> Any:
+            return lambda *_: self
+
+    class Kafka:
+        errors = staticmethod(nullcontext)
+        parallelism = 2
+
+        def ranges(self, ranges: dict[str, tuple[list[int], list[int]]]) -> Records:
+            asked.extend(f"{topic} {start[0]}" for topic, (start, _) in ranges.items())
+            return Records()
+
+    def planned(name: str, kind: Kind | None, at: int) -> tuple[MirroredTable, MirroredTable]:
+        before = MirroredTable(name, "public", name, name, ["id"], [at], 0, None, kind=kind)
+        return replace(before, offsets=[10 * SMALL_MAX]), before
+
+    kafka: Any = Kafka()
+    monkeypatch.setattr("cdcd.spark.mirror.batches._headers", lambda *_: [])
+    monkeypatch.setattr("cdcd.spark.mirror.batches._place", lambda: None)
+    batches = Batches(kafka, None)  # type: ignore[arg-type]
+    work = [planned("a", None, 0), planned("a", "scd2", 0), planned("b", None, 7), planned("b", "changelog", 0)]
+    with batches.together(work):
+        for each in work:
+            with batches.read(*each) as batch:
+                assert batch.is_read == (each[0].topic == "a")
+    assert asked == ["a 0", "b 7", "b 0"]
 
 
 def test_progress_is_read_only_if_its_topic_has_grown_and_from_its_beginning_if_it_was_made_again() -> None:

@@ -138,3 +138,59 @@ def test_histories_have_every_event_and_state_once_through_crashes(
     other = cdc.mirror(["public.*", "!public.bag"], catalog, form)
     other.run_once()
     assert 'is of kind = "scd2"' in other.published().quarantined["public.versions"]
+
+
+@pytest.mark.parametrize("form", ["delta", pytest.param("iceberg", marks=pytest.mark.whole)])
+def test_all_kinds_of_one_table_come_from_one_read_through_crashes(
+    stream: StreamFixture,
+    cdc: Cdc,
+    lake: Callable[[str], str],
+    monkeypatch: pytest.MonkeyPatch,
+    form: Format,
+) -> None:
+    stream.sql("CREATE TABLE t (id int PRIMARY KEY, v int, body text)", "ALTER TABLE t ALTER body SET STORAGE EXTERNAL")
+    daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
+    catalog, topic, reads = lake(form), f"{stream.prefix}.public.t", list[str]()
+    ranges = cdc.topics.kafka.ranges
+
+    def counted(wanted: Any, *more: Any) -> Any:
+        reads.extend(wanted)
+        return ranges(wanted, *more)
+
+    monkeypatch.setattr(cdc.topics.kafka, "ranges", counted)
+    per_table = [{"match": "public.t", "kind": ["mirror", "changelog", "scd2"]}]
+    dies_at: list[str] = []
+
+    def step(what: str) -> None:
+        if what in dies_at:
+            raise Crash(what)
+
+    mirror = cdc.mirror("public.t", catalog, form, per_table=per_table)
+    events: list[tuple[str, int | None, int | None]] = []
+    versions = 0
+    for number, (statements, changes, made) in enumerate(PARTS):
+        stream.sql(*statements)
+        daemon.wait_until_confirmed()
+        further = f"{catalog}.`public_t_{('changelog', 'scd2')[number % 2]}`"
+        for dies_at[:] in ([f"{('merge', 'merged')[number // 2 % 2]} {further}"], []):
+            mirror = cdc.mirror("public.t", catalog, form, per_table=per_table, on_step=step, parallel=3)
+            reads.clear()
+            with suppress(Crash):
+                mirror.run_once()
+            assert reads.count(topic) == 1
+        found = mirror.as_of()
+        assert set(found) == {"public.t", "public.t as changelog", "public.t as scd2"}
+        events, versions = events + changes, versions + made
+        assert content(found["public.t"]) == stream.content("public", "t")
+        log = found["public.t as changelog"].orderBy("_commit_lsn", "_seq").collect()
+        assert [(row["_op"], row["id"], None if row["_op"] == "d" else row["v"]) for row in log] == events
+        assert found["public.t as scd2"].count() == versions
+    report = cdc.verify(stream.dsn, ["public.t"], mirror)
+    assert report.ok, report.as_text()
+    assert {table.table for table in report.tables} == {"public.t", "public.t as scd2"}
+    before = {each.shown: each.version for each in mirror.published().tables}
+    with cdc.snapshot(stream.dsn, ["public.t"]) as snapshot:
+        mirror.load(snapshot)
+    after = {each.shown: each.version for each in mirror.published().tables}
+    assert {name for name in before if before[name] != after[name]} == {"public.t"}, "a load leaves the histories"

@@ -326,7 +326,7 @@ def test_deletes_may_become_soft_and_hard_again(
         mirror = cdc.mirror(["*"], catalog, form, deletes=deletes)
         mirror.run_once()
         found = mirror.as_of()
-        live = {name: mirror.table_at(mirror.published().by_topic()[f"{stream.prefix}.{name}"]) for name in tables}
+        live = {name: mirror.table_at(mirror.published().by_id()[f"{stream.prefix}.{name}"]) for name in tables}
         for name in tables:
             assert content(live[name], ignore=OURS) == stream.content(*name.split("."))
         return found

@@ -40,9 +40,30 @@ def test_names_are_escaped_as_told(names: TableNames, wanted: str) -> None:
     assert PerTable(names=names).target("public", "My Orders") == wanted
 
 
+def test_all_kinds_of_a_table_but_the_first_stand_behind_its_name_and_path() -> None:
+    entries = [
+        TableOptions("public.orders", kind=["scd2", "changelog"], target="o", location="/l/o"),
+        TableOptions("public.items", kind="changelog"),
+        TableOptions("*", kind=["mirror", "scd2"]),
+    ]
+    per_table = PerTable(entries)
+    assert per_table.further_kinds("public", "orders") == ("changelog",)
+    assert per_table.further_kinds("public", "items") == ()
+    assert per_table.further_kinds("other", "t") == ("scd2",)
+    assert [per_table.target("public", "orders", kind) for kind in (None, "changelog")] == ["o", "o_changelog"]
+    rules = [per_table.rules("public", "orders", kind) for kind in (None, "changelog")]
+    assert [(each.kind, each.layout.location) for each in rules] == [("scd2", "/l/o"), ("changelog", "/l/o_changelog")]
+    assert per_table.rules("other", "t", "scd2").layout.location == ""
+
+
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
+        ({"match": "a.t", "kind": "history"}, "there is no kind 'history'"),
+        ({"match": "a.t", "kind": ["mirror", "history"]}, "there is no kind 'history'"),
+        ({"match": "a.t", "kind": []}, "kind names none, or one twice"),
+        ({"match": "a.t", "kind": ["scd2", "scd2"]}, "kind names none, or one twice"),
+        ({"match": "a.t", "kind": ["scd2", "changelog"], "deletes": "soft"}, "deletes says nothing of a scd2"),
         ({"match": "public.*", "target": "t"}, "does not give each table its own. Write {table} into it"),
         ({"match": "*.t", "location": "/l/{table}"}, "does not give each table its own. Write {schema} into it"),
         ({"match": "a.t", "target": "{tabel}"}, "does not give each table its own"),
@@ -78,8 +99,11 @@ def test_the_file_says_it_by_tables(tmp_path: Path) -> None:
     (tmp_path / "mirror.toml").write_text(
         '[kafka]\nbootstrap_servers = "k:1"\n[mirror]\ncatalog = "lake.shop"\ntables = ["public.*"]\n'
         '[[tables]]\nmatch = "public.log_*"\nexclude = true\n[[tables]]\nmatch = "public.t"\ntarget = "t"\n'
+        'kind = ["mirror", "scd2"]\n'
     )
     settings = load(str(tmp_path / "mirror.toml"))
     wanted = TableList(settings.patterns)
     assert [wanted.matches("public", name) for name in ("t", "log_a")] == [True, False]
-    assert TableOptions.of(settings.tables[1].model_dump()) == TableOptions("public.t", target="t")
+    assert TableOptions.of(settings.tables[1].model_dump()) == TableOptions(
+        "public.t", target="t", kind=("mirror", "scd2")
+    )

@@ -27,7 +27,7 @@ from cdcd.spark.mirror.batch_schemas import batch_schemas
 from cdcd.spark.mirror.batches import Batches, Work
 from cdcd.spark.mirror.merge_sql import MergeSource, merge
 from cdcd.spark.mirror.mirror import Mirror
-from cdcd.spark.mirror.per_table import PerTable
+from cdcd.spark.mirror.per_table import Kind, PerTable, TableOptions
 from cdcd.spark.mirror.planner import Lag, MirrorPlace, Planner
 from cdcd.spark.mirror.quarantine import Quarantine, TableErrors
 from cdcd.spark.mirror.run_log import PLANNED, PUBLISHED, MirroredTable, Run, RunLog, parse_run
@@ -134,11 +134,13 @@ class World:
         say: Callable[[str], None] = print,
         table_errors: TableErrors = "stop",
         clock: Callable[[], float] = time.monotonic,
+        kinds: Sequence[Kind] = ("mirror",),
     ) -> Mirror:
         """A mirror that knows nothing, as in a new process."""
         cuts: Any = WorldCuts(self)
         target = WorldDelta(self.spark, {})
-        place = MirrorPlace("mirror", "lake.shop", TableList.of(patterns))
+        per_table = PerTable([TableOptions("*", kind=kinds)])
+        place = MirrorPlace("mirror", "lake.shop", TableList.of(patterns), per_table)
         quarantine = Quarantine(table_errors, say, clock)
         planner = Planner(cuts, TopicNames("p"), place, 1_000, say, quarantine)
         log, merger = MemoryRunLog(self.rows), WorldMerger(self, target)
@@ -179,7 +181,7 @@ class WorldMerger(TableMerger):
             raise RequestRejected("the key of public.t has changed", "Load it again", code="statement-refused")
         if world.fails:
             raise world.fails.pop(0)
-        if plan.name in world.broken:
+        if plan.name in world.broken or plan.shown in world.broken:
             raise RequestRejected(f"{plan.table} has a bad column", "Rename it", code="mirror-schema-changed")
         world.merges.append((plan, before))
         world.spark.commit(plan.target, "MERGE")
@@ -187,6 +189,9 @@ class WorldMerger(TableMerger):
 
     def reading_together(self, work: Sequence[Work]) -> AbstractContextManager[None]:
         return nullcontext()
+
+    def keeps_history(self, table: MirroredTable) -> bool:
+        return table.kind is not None
 
     def check_begins_anew(self, plan: MirroredTable, before: MirroredTable) -> None:
         if not self._world.begins_anew:
@@ -472,9 +477,9 @@ def test_one_bad_table_is_in_quarantine_until_it_is_cured_and_the_others_go_on()
     error = "public.bad has a bad column. Rename it [mirror-schema-changed]"
     assert mirror.published().quarantined == {"public.bad": error}
     assert said[-1].endswith(f"public.bad is in quarantine, and the other tables go on without it: {error}")
-    by_topic = world.rows[2].by_topic()
-    assert (by_topic["p.public.t"].offsets, by_topic["p.public.bad"].offsets) == ([60], [50])
-    assert (by_topic["p.public.t"].version, by_topic["p.public.bad"].version) == (2, 1)
+    tables = world.rows[2].by_id()
+    assert (tables["p.public.t"].offsets, tables["p.public.bad"].offsets) == ([60], [50])
+    assert (tables["p.public.t"].version, tables["p.public.bad"].version) == (2, 1)
     tried = len(world.merges)
     assert mirror.run_once() is None, "it is not tried again for a while"
     world.cut = two_tables(lsn=300, position=30, good=70, bad=70)
@@ -490,7 +495,7 @@ def test_one_bad_table_is_in_quarantine_until_it_is_cured_and_the_others_go_on()
     assert mirror.published().quarantined == {}
     (_, before) = world.merges[-1]
     assert before is not None
-    assert (before.offsets, mirror.published().by_topic()["p.public.bad"].offsets) == ([50], [70])
+    assert (before.offsets, mirror.published().by_id()["p.public.bad"].offsets) == ([50], [70])
     assert mirror.run_once() is None
 
 
@@ -499,7 +504,7 @@ def test_a_table_in_quarantine_is_tried_at_once_by_a_new_process_and_by_the_proc
     world.cut = two_tables(lsn=100, position=10, good=50, bad=50)
     world.broken = {"bad"}
     world.process(table_errors="quarantine").run_once()
-    assert world.rows[1].by_topic()["p.public.bad"].offsets == [], "it was never published"
+    assert world.rows[1].by_id()["p.public.bad"].offsets == [], "it was never published"
     world.broken = set()
     world.fails = [KafkaUnavailable("dies here", "", code="kafka-unavailable")]
     with pytest.raises(KafkaUnavailable):
@@ -508,6 +513,51 @@ def test_a_table_in_quarantine_is_tried_at_once_by_a_new_process_and_by_the_proc
     done = world.process(table_errors="quarantine").run_once()
     assert done is not None
     assert done.run.quarantined == {}
+
+
+def test_a_table_of_several_kinds_is_a_table_in_the_lake_for_each() -> None:
+    world = World()
+    world.process().run_once()
+    world.cut = cut(lsn=200, position=20, offsets=(90,))
+    mirror = world.process(kinds=["mirror", "changelog", "scd2"], table_errors="quarantine")
+    mirror.run_once()
+    names = {each.shown: each.target for each in mirror.published().tables}
+    assert names == {
+        "public.t": "lake.shop.`public_t`",
+        "public.t as changelog": "lake.shop.`public_t_changelog`",
+        "public.t as scd2": "lake.shop.`public_t_scd2`",
+    }
+    starts = {plan.kind: before and before.offsets for plan, before in world.merges[1:]}
+    assert starts == {None: [50], "changelog": None, "scd2": None}, "a new kind begins with the topic"
+    world.broken, world.cut = {"public.t as scd2"}, cut(lsn=300, position=30, offsets=(95,))
+    mirror.run_once()
+    assert list(mirror.published().quarantined) == ["public.t as scd2"]
+    assert [each.offsets for each in mirror.published().tables] == [[95], [95], [90]]
+    assert mirror.lag().events == 5, "of the table that is furthest behind"
+    assert set(mirror.as_of()) == {"public.t", "public.t as changelog"}
+    world.broken = set()
+    world.process(kinds=["mirror", "changelog", "scd2"]).run_once()
+    assert [each.offsets for each in world.rows[4].tables] == [[95]] * 3
+    world.cut = cut(lsn=400, position=40, offsets=(97,))
+    mirror = world.process(kinds=["mirror", "scd2"])
+    mirror.load(snapshot(350))
+    loaded = {each.shown: each.loaded_lsn for each in mirror.published().tables}
+    assert loaded == {"public.t": 350, "public.t as scd2": 0}, "a load does not overwrite a history"
+    assert [before.offsets for _, before in world.merges[-2:] if before] == [[45], [95]]
+
+
+def test_a_load_finishes_the_plan_of_a_history_that_it_does_not_replace() -> None:
+    world = World()
+    world.process(kinds=["mirror", "scd2"]).run_once()
+    world.cut = cut(lsn=200, position=20, offsets=(90,))
+    world.fails = [KafkaUnavailable("dies here", "", code="kafka-unavailable")] * 2
+    with pytest.raises(KafkaUnavailable):
+        world.process(kinds=["mirror", "scd2"]).run_once()
+    world.fails = []
+    merged = len(world.merges)
+    world.process(kinds=["mirror", "scd2"]).load(snapshot(150))
+    assert [plan.shown for plan, _ in world.merges[merged:]] == ["public.t as scd2", "public.t"]
+    assert [each.offsets for each in world.rows[max(world.rows)].tables] == [[90], [90]]
 
 
 def test_what_is_not_of_one_table_stops_all() -> None:
@@ -577,8 +627,8 @@ def test_the_status_names_the_tables_in_quarantine() -> None:
     status = MirrorStatus(Run("mirror", 7, PUBLISHED, "s", 36896080, 1, 1, 1, tables), Lag(10, 2000, 1.5))
     assert status.as_text().splitlines() == [
         "mirror: run 7, published at 0/232FD50; behind the topics: 2,000 events, 10 bytes of WAL, 1.5 s",
-        "  public.t as lake.`public_t`: published",
-        "  public.u as lake.`public_u`: IN QUARANTINE, it is bad",
+        "  public.t in lake.`public_t`: published",
+        "  public.u in lake.`public_u`: IN QUARANTINE, it is bad",
     ]
     found = json.loads(status.as_json())
     assert [each["quarantine"] for each in found["tables"]] == [None, "it is bad"]
@@ -748,7 +798,7 @@ def test_tables_whose_joined_names_are_equal_stay_two_tables() -> None:
     planner = Planner(World(), names, place, 1_000, print, quarantine)  # type: ignore[arg-type]
     for name, record in cut.matching(("*",)).items():
         for below in (None, cut):
-            loaded = planner.table_to_load(name, below)
+            [loaded] = planner.tables_to_load(name, below)
             assert (loaded.topic, loaded.schema, loaded.name) == (record.topic, record.schema, record.table)
             assert loaded.table == name
 
@@ -761,7 +811,7 @@ def test_a_table_that_a_setting_has_moved_is_read_where_the_records_say_or_refus
     place, quarantine = MirrorPlace("mirror", "lake.shop", TableList.of("*")), Quarantine("stop", print)
     planner = Planner(World(), TopicNames("p"), place, 1_000, print, quarantine)  # type: ignore[arg-type]
     moved = Cut("s", 1, 1, 1, 1, {"p.new": records["p.new"]})
-    assert (moved.topic("public.t"), planner.table_to_load("public.t", moved).topic) == ("p.new", "p.new")
+    assert (moved.topic("public.t"), planner.tables_to_load("public.t", moved)[0].topic) == ("p.new", "p.new")
     both = Cut("s", 1, 1, 1, 1, records)
     for ask in (lambda: both.topic("public.t"), lambda: both.matching(("*",))):
         with pytest.raises(RequestRejected, match=r"has had two topics, p\.old and p\.new"):

@@ -58,10 +58,10 @@ def test_tables_are_named_laid_out_and_left_out_as_told_and_keep_their_names(
     assert {row["id"] for row in found['public."My Orders"'].collect()} == {2}
     assert {(row["id"], row["_is_deleted"]) for row in found["public.t"].collect()} == {(1, True), (2, False)}
     assert found["public.log"].count() == 2
-    assert other.published().by_topic()[f"{stream.prefix}.public.t"].target == told
+    assert other.published().by_id()[f"{stream.prefix}.public.t"].target == told
     with cdc.snapshot(stream.dsn, ["public.t"]) as snapshot:
         other.load(snapshot)
-    assert other.published().by_topic()[f"{stream.prefix}.public.t"].target == f"{catalog}.`u`"
+    assert other.published().by_id()[f"{stream.prefix}.public.t"].target == f"{catalog}.`u`"
     assert [row["id"] for row in other.as_of()["public.t"].collect()] == [2]
 
 

@@ -96,9 +96,9 @@ class Topics:
                     error = message.error()
                     if error is not None:
                         assert error.code() == KafkaError._PARTITION_EOF, error
-                        place = message.topic(), message.partition()
-                        _, end = consumer.get_watermark_offsets(TopicPartition(*place), cached=True)
-                        if message.offset() < end:
+                        place = str(message.topic()), int(message.partition() or 0)
+                        _, end = consumer.get_watermark_offsets(TopicPartition(*place), cached=True) or (0, 0)
+                        if int(message.offset() or 0) < end:
                             in_transaction.add(place)
                         else:
                             open_partitions.discard(place)

@@ -101,7 +101,7 @@ class ChangeReader:
         self._target = target
         self._per_table = per_table
         self._last: dict[str, _OneSchema] = {}
-        """By topic: the schema of the last batch, if it had one alone."""
+        """By the table's id: the schema of the last batch, if it had one alone."""
 
     def read(
         self, batch: Batch, plan: MirroredTable, before: MirroredTable | None, *, by_key: bool = True
@@ -114,7 +114,7 @@ class ChangeReader:
         if schemas is not None and schemas.only is not None:
             made = self._looked_through(batch, self._events(batch, plan, before, schemas, by_key=by_key))
             if not made.stats.unknown:
-                self._last[plan.topic] = schemas.only
+                self._last[plan.id] = schemas.only
                 return made if made.stats.events else NoChanges(list(made.key))
         found = self._found(batch, plan, before, by_key=by_key)
         if isinstance(found, NoChanges):
@@ -138,7 +138,7 @@ class ChangeReader:
         """
         where = plan.schema, plan.name, plan.topic
         is_new = not self._target.exists(plan.target) or self._target.version(plan.target) is None
-        only = None if is_new else self._last.get(plan.topic)
+        only = None if is_new else self._last.get(plan.id)
         if only is None:
             values, keys = (
                 (not is_new and self._writers.known(*where, subject)) or self._writers.of(*where, subject)
@@ -152,7 +152,7 @@ class ChangeReader:
             return None
         writers = [only.value]
         succession = self.succession(plan, before, writers)
-        schema = TargetSchema(self._target, self._per_table.rules(plan.schema, plan.name))
+        schema = TargetSchema(self._target, self._per_table.rules(plan.schema, plan.name, plan.kind))
         fit = schema.fit if is_new else schema.fit_for
         evolution = fit(plan.target, writers, key, succession)
         return (
@@ -181,7 +181,7 @@ class ChangeReader:
             return NoChanges(key)
         self._note(plan, writers, headers.keys if by_key else ())
         order = in_order(raw, writers, plan.topic)
-        schema = TargetSchema(self._target, self._per_table.rules(plan.schema, plan.name))
+        schema = TargetSchema(self._target, self._per_table.rules(plan.schema, plan.name, plan.kind))
         succession = self.succession(plan, before, order.writers)
         try:
             evolution = schema.fit(plan.target, writers, key or (), succession)
@@ -195,10 +195,10 @@ class ChangeReader:
         return _Schemas(writers, order, key or (), succession, evolution)
 
     def _note(self, plan: MirroredTable, writers: Sequence[Writer], keys: Sequence[bytes]) -> None:
-        self._last.pop(plan.topic, None)
+        self._last.pop(plan.id, None)
         if len(writers) == 1 and len(keys) <= 1:
             found = self._writers.find(keys, plan.schema, plan.name, plan.topic, "key")
-            self._last[plan.topic] = _OneSchema(writers[0], found[0] if found else None)
+            self._last[plan.id] = _OneSchema(writers[0], found[0] if found else None)
 
     def _events(
         self,
@@ -221,7 +221,7 @@ class ChangeReader:
         events = without_lost_columns(flatten(events, columns, key), columns, schemas.order)
         missing = missing_values(schemas.writers)
         fills = self._fills(plan, before, schemas.evolution, missing)
-        rules = self._per_table.rules(plan.schema, plan.name)
+        rules = self._per_table.rules(plan.schema, plan.name, plan.kind)
         return Events(events, columns, key, rules, missing, fills, schemas.succession)
 
     def _looked_through(self, batch: Batch, made: Events) -> Changes:

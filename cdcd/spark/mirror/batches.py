@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from threading import Lock
 from typing import Final, Self, TypeAlias
 
 from pyspark.sql import Column, DataFrame, Row
@@ -52,6 +53,7 @@ class Batch:
         self.offsets = offsets
         self._headers = headers
         self._kept = ExitStack()
+        self._lock = Lock()
 
     def __enter__(self) -> Self:
         return self
@@ -66,10 +68,11 @@ class Batch:
 
     def headers(self) -> Headers:
         """The headers of all records, which are persisted for the next steps."""
-        if self._headers is None:
-            self.records = self.keep(self.records)
-            self._headers = _distinct(_headers(self.records))
-        return self._headers
+        with self._lock:
+            if self._headers is None:
+                self.records = self.keep(self.records)
+                self._headers = _distinct(_headers(self.records))
+            return self._headers
 
     def keep(self, frame: DataFrame) -> DataFrame:
         """Persist what the first job that uses it computes."""
@@ -85,55 +88,70 @@ class Batches:
         self.kafka = kafka
         self.writers = writers
         self._together: Mapping[str, Batch] = {}
-        """By topic: small batches that were read together."""
+        """By topic: batches that are read once, the small ones in one Spark job."""
+        self._shared: frozenset[str] = frozenset()
+        """The topics among them of which several tables take the batch."""
 
     @contextmanager
     def together(self, work: Sequence[Work]) -> Iterator[None]:
-        """Read the small ones of these batches now: `read` then gives them without another job."""
-        small = {plan.topic: (starts(plan, before), plan.offsets) for plan, before in work if _is_small(plan, before)}
+        """Inside the `with` block, `read` gives small batches without a Spark job, and reads no topic for each kind."""
+        by_topic: dict[str, list[Work]] = {}
+        for each in work:
+            by_topic.setdefault(each[0].topic, []).append(each)
+        # A table that was in quarantine, or was loaded, may begin at another place than the topic's others.
+        alike = {topic: works[0] for topic, works in by_topic.items() if len({_range(*each) for each in works}) == 1}
+        shared = frozenset(topic for topic in alike if len(by_topic[topic]) > 1)
+        small = {topic: (starts(*each), each[0].offsets) for topic, each in alike.items() if _is_small(*each)}
         with ExitStack() as stack:
+            made: dict[str, Batch] = {}
+            # An error may be that of one topic: then each table reads by itself, and one has the error.
             if len(small) > 1:
-                # An error may be that of one topic: then each table reads by itself, and one has the error.
                 with suppress(Exception):
                     records = self.kafka.ranges(small).where("value IS NOT NULL").select("topic", _place(), "value")
                     records = records.coalesce(self.kafka.parallelism).persist(StorageLevel.MEMORY_AND_DISK)
                     stack.callback(records.unpersist)
                     found = _headers(records, "topic")
-                    lengths = {topic: sum(ends) - sum(first) for topic, (first, ends) in small.items()}
-                    self._together = {
-                        topic: _of_topic(records, topic, length, found) for topic, length in lengths.items()
-                    }
-                stack.callback(self._forget)
+                    made = {topic: _of_topic(records, topic, _length(*alike[topic]), found) for topic in small}
+            for topic in shared:
+                with suppress(Exception):
+                    made[topic] = stack.enter_context(made[topic] if topic in made else self._batch(*alike[topic]))
+            self._together, self._shared = made, shared
+            stack.callback(self._forget)
             yield
 
     def _forget(self) -> None:
-        self._together = {}
+        self._together, self._shared = {}, frozenset()
 
     @contextmanager
     def read(self, plan: MirroredTable, before: MirroredTable | None) -> Iterator[Batch]:
         """The records of a plan."""
-        if plan.topic in self._together:
-            with self._together[plan.topic] as batch:
-                yield batch
-            return
+        batch = self._together.get(plan.topic)
         with self.kafka.errors(f"reading {plan.topic}"):
-            start = starts(plan, before)
-            records = self.kafka.ranges({kafka_topic(plan.topic): (start, plan.offsets)})
-            if kafka_topic(plan.topic) != plan.topic:
-                self.writers.of(plan.schema, plan.name, plan.topic, "value")
-                records = of_table(records, self.writers.of_others(plan.schema, plan.name))
-            records = records.where("value IS NOT NULL").select(_place(), "value")
-            length = _length(plan, before)
-            if length <= SMALL_MAX:
-                records = records.coalesce(1)
-            with Batch(records, length) as batch:
+            if batch is not None and plan.topic in self._shared:
+                batch.headers()  # so the first table reads for all
                 yield batch
+                return
+            with batch or self._batch(plan, before) as own:
+                yield own
+
+    def _batch(self, plan: MirroredTable, before: MirroredTable | None) -> Batch:
+        records = self.kafka.ranges({kafka_topic(plan.topic): (starts(plan, before), plan.offsets)})
+        if kafka_topic(plan.topic) != plan.topic:
+            self.writers.of(plan.schema, plan.name, plan.topic, "value")
+            records = of_table(records, self.writers.of_others(plan.schema, plan.name))
+        records = records.where("value IS NOT NULL").select(_place(), "value")
+        length = _length(plan, before)
+        return Batch(records.coalesce(1) if length <= SMALL_MAX else records, length)
 
 
 def starts(plan: MirroredTable, before: MirroredTable | None) -> list[int]:
     """The first offset of each partition that is not merged yet."""
     known = () if before is None else before.offsets
     return [*known, *(0 for _ in range(len(plan.offsets) - len(known)))]
+
+
+def _range(plan: MirroredTable, before: MirroredTable | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    return tuple(starts(plan, before)), tuple(plan.offsets)
 
 
 def _place() -> Column:

@@ -65,13 +65,13 @@ class HistoryMerger(TableMerger):
         kind = self._kind(plan)
         if kind == "mirror":
             return super().load(plan, rows, writer, key)
-        if self._target.exists(plan.target) and not self._target.empty(plan.target):
+        if self._has_rows(plan):
             raise RequestRejected(
                 f"{plan.target} has a history, which a load of {plan.table} would overwrite",
                 "Let the daemon copy the table, which adds to the history: cdcd snapshot. Or drop the table first",
                 code="mirror-load-again",
             )
-        rules = self._per_table.rules(plan.schema, plan.name)
+        rules = self._per_table.rules(plan.schema, plan.name, plan.kind)
         TargetSchema(self._target, rules).fit(plan.target, [writer], key, overwrites=True)
         if kind == "changelog":
             rows = rows.withColumn(CHANGE_OP, f.lit("r")).withColumn(CHANGE_UNCHANGED, _none())
@@ -80,6 +80,13 @@ class HistoryMerger(TableMerger):
         completed = TableWriter(self._target, rules.deletes).completed(plan.target, rows)
         completed.writeTo(plan.target).overwrite(f.lit(True))
         return self._target.version(plan.target)
+
+    def keeps_history(self, table: MirroredTable) -> bool:
+        """Whether the table's target has rows that a load cannot bring back."""
+        return self._kind(table) != "mirror" and self._has_rows(table)
+
+    def _has_rows(self, table: MirroredTable) -> bool:
+        return self._target.exists(table.target) and not self._target.empty(table.target)
 
     def live(self, plan: MirroredTable, rows: DataFrame) -> DataFrame | None:
         """Those of the table's rows that PostgreSQL has, too; None for a changelog."""
@@ -90,7 +97,7 @@ class HistoryMerger(TableMerger):
 
     def _kind(self, plan: MirroredTable) -> str:
         """The kind of a table. Raises RequestRejected if its target is of another kind."""
-        kind = self._per_table.rules(plan.schema, plan.name).kind
+        kind = self._per_table.rules(plan.schema, plan.name, plan.kind).kind
         present = self._target.columns(plan.target).keys() if self._target.exists(plan.target) else ()
         if COMMIT_LSN in present and (kind != "mirror" or CHANGE_OP in present or VALID_TO_LSN in present):
             found = self._target.property(plan.target, KIND_PROPERTY) or "mirror"

@@ -23,7 +23,7 @@ from cdcd.errors import Fenced, RequestRejected
 from cdcd.lsn import format_lsn
 from cdcd.spark.arguments import Position, lsn_or_time
 from cdcd.spark.load import Snapshot
-from cdcd.spark.mirror.planner import Lag, Planner, ends_below, known_tables, touched_topics
+from cdcd.spark.mirror.planner import Lag, Planner, ends_below, known_tables, touched
 from cdcd.spark.mirror.quarantine import Quarantine
 from cdcd.spark.mirror.run_log import PUBLISHED, MirroredTable, Run, RunLog
 from cdcd.spark.mirror.table_merge import MergedTable, TableMerger
@@ -66,9 +66,9 @@ class Mirror:
         self._step = on_step
         self._is_prepared = False
         self._loaded: dict[str, MirroredTable] = {}
-        """By topic: tables that were loaded and are not published yet."""
+        """By id: tables that were loaded and are not published yet."""
         self._replacing: frozenset[str] = frozenset()
-        """Topics of tables that a load is about to overwrite: a plan need not merge them."""
+        """The ids of tables that a load is about to overwrite: a plan need not merge them."""
 
     # Writing
 
@@ -87,14 +87,14 @@ class Mirror:
             planned = self._planner.plan(published, self._loaded)
             if planned is None:
                 return None
-            if not touched_topics(planned, known_tables(published, self._loaded)):
+            if not touched(planned, known_tables(published, self._loaded)):
                 self._step(f"publish {planned.run}")
                 done = replace(planned, state=PUBLISHED)
                 self._publish(done)
                 return PublishedRun(done, 0, time.monotonic() - began)
             self._step(f"plan {planned.run}")
             self._log.write(planned)
-        elif any(t.topic in self._loaded and t.loaded_lsn != self._loaded[t.topic].loaded_lsn for t in planned.tables):
+        elif any(t.id in self._loaded and t.loaded_lsn != self._loaded[t.id].loaded_lsn for t in planned.tables):
             raise Fenced(
                 f"another process has begun a run of the mirror {self._name} while this process loaded its tables",
                 "Stop the other process, repeat the load (cdcd spark snapshot), and start the other process again",
@@ -175,12 +175,13 @@ class Mirror:
     def as_of(self, position: Position | None = None) -> dict[str, DataFrame]:
         """Every table, by schema.table, as the newest run at or before an LSN or time published it (None: the newest).
 
-        Without those that were in quarantine then, which are not at the run's LSN: `published().quarantined`. With
-        `deletes="soft"`, deleted rows are in it, and marked. Raises RequestRejected if no run was published by then.
+        A table of a further kind is named so: `public.t as scd2`. Those that were in quarantine then are left out,
+        because they are not at the run's LSN: `published().quarantined`. With `deletes="soft"`, deleted rows are in it,
+        and marked. Raises RequestRejected if no run was published by then.
         """
         run = self.published(position)
         return {
-            table.table: self._target.at(table.target, table.version)
+            table.shown: self._target.at(table.target, table.version)
             for table in run.tables
             if table.key is not None and table.error is None and self._target.exists(table.target)
         }
@@ -221,21 +222,31 @@ class Mirror:
         published, _ = self._log.last()
         known = known_tables(published, {})
         below = self._planner.cuts.below(snapshot.lsn)
-        loaded = [self._load(snapshot, name, known, below) for name in snapshot.tables]
+        loaded = [
+            self._load(snapshot, table, known.get(table.id), below)
+            for name in snapshot.tables
+            for table in self._to_load(self._planner.tables_to_load(name, below), known)
+        ]
         self._step(f"wait for {format_lsn(snapshot.lsn)}")
         self._planner.cuts.wait_until(snapshot.lsn, timeout_s)
-        self._loaded = {table.topic: table for table in loaded}
+        self._loaded = {table.id: table for table in loaded}
         return self.catch_up()
 
+    def _to_load(self, tables: list[MirroredTable], known: Mapping[str, MirroredTable]) -> list[MirroredTable]:
+        """Those of one topic's tables that a load replaces: a history beside others goes on from its events."""
+        if len(tables) == 1:
+            return tables
+        return [t for t in tables if t.id not in known or not self._merger.keeps_history(known[t.id])]
+
     def _load(
-        self, snapshot: Snapshot, name: str, known: Mapping[str, MirroredTable], below: Cut | None
+        self, snapshot: Snapshot, table: MirroredTable, before: MirroredTable | None, below: Cut | None
     ) -> MirroredTable:
         """Load one table.
 
         The next run reads its topic from the cut below the snapshot, because retention may have deleted earlier events.
         """
-        table = self._planner.table_to_load(name, below)
-        before, key = known.get(table.topic), list(snapshot.key(name))
+        name = table.table
+        key = list(snapshot.key(name))
         self._step(f"load {table.target}")
         with self._target.replacing(self._name, None if before is None else before.version):
             version = self._merger.load(table, snapshot.rows(name), snapshot.writer(name), key)
@@ -245,11 +256,12 @@ class Mirror:
 
     def _finish_planned(self, snapshot: Snapshot) -> None:
         """Finish a planned run, but skip the snapshot's tables: they may be the ones that cannot be merged."""
-        _, planned = self._log.last()
+        published, planned = self._log.last()
         if planned is None:
             return
-        names = frozenset(snapshot.tables)
-        self._replacing = frozenset(table.topic for table in planned.tables if table.table in names)
+        named = {name: [t for t in planned.tables if t.table == name] for name in snapshot.tables}
+        known = known_tables(published, {})
+        self._replacing = frozenset(t.id for tables in named.values() for t in self._to_load(tables, known))
         try:
             self.run_once()
         finally:
@@ -269,22 +281,22 @@ class Mirror:
         has taken it over, which the formats find at the commit.
         """
         known = known_tables(published, self._loaded)
-        touched = touched_topics(planned, known)
-        loads = {t.loaded_lsn for t in planned.tables if _starts_from_load(t, known.get(t.topic))}
+        changed = touched(planned, known)
+        loads = {t.loaded_lsn for t in planned.tables if _starts_from_load(t, known.get(t.id))}
         below = {lsn: self._planner.cuts.below(lsn) for lsn in loads}
         tag = Tag(self._name, planned.token)
 
         def with_start(table: MirroredTable) -> tuple[MirroredTable, MirroredTable | None]:
-            before = known.get(table.topic)
+            before = known.get(table.id)
             if _starts_from_load(table, before):  # an earlier process has loaded it
                 before = replace(table, offsets=ends_below(below[table.loaded_lsn], table.topic))
             return table, before
 
         def one(work: tuple[MirroredTable, MirroredTable | None]) -> MergedTable:
             table, before = work
-            if table.topic in self._replacing:
+            if table.id in self._replacing:
                 return MergedTable(before or replace(table, offsets=[], version=None), 0)
-            if table.topic not in touched or table.error is not None:
+            if table.id not in changed or table.error is not None:
                 return MergedTable(table, 0)
             try:
                 return merged_or_refused(table, before)
@@ -317,7 +329,7 @@ class Mirror:
             return merged
 
         work = [with_start(table) for table in planned.tables]
-        wanted = [(t, before) for t, before in work if t.topic in touched - self._replacing and t.error is None]
+        wanted = [(t, before) for t, before in work if t.id in changed - self._replacing and t.error is None]
         with (
             self._target.tagging(tag),
             self._merger.reading_together(wanted),

@@ -64,8 +64,11 @@ class TableOptions:
     """Leave the tables out."""
     target: str | None = None
     """Their name in the lake, with {schema} and {table}."""
-    kind: Kind | None = None
-    """Today's rows ("mirror"), every event ("changelog"), or every version of each row ("scd2"): see `histories`."""
+    kind: Kind | Sequence[Kind] | None = None
+    """Today's rows ("mirror"), every event ("changelog"), or every version of each row ("scd2"): see `histories`.
+
+    Several make as many tables: `_` and the kind stand behind the names (and paths) of all but the first.
+    """
     deletes: Deletes | None = None
     schema_changes: SchemaChanges | None = None
     location: str | None = None
@@ -103,15 +106,17 @@ class TableOptions:
     def __post_init__(self) -> None:
         """Check the values. Raises SettingsError."""
         TableList.of(self.match)  # checks it
+        kinds = _as_kinds(() if self.kind is None else self.kind)
         for name, allowed in _ALLOWED.items():
-            if getattr(self, name) not in (None, *allowed):
-                shown = " or ".join(f'"{each}"' for each in allowed)
-                raise SettingsError(
-                    f"{self.match}: there is no {name} {getattr(self, name)!r}", f"Use {shown}", code=_CODE
-                )
-        if self.kind not in (None, "mirror") and self.deletes is not None:
+            for value in kinds if name == "kind" else (getattr(self, name),):
+                if value not in (None, *allowed):
+                    shown = " or ".join(f'"{each}"' for each in allowed)
+                    raise SettingsError(f"{self.match}: there is no {name} {value!r}", f"Use {shown}", code=_CODE)
+        if self.kind is not None and len(set(kinds)) != max(1, len(kinds)):
+            raise SettingsError(f"{self.match}: kind names none, or one twice", 'Write kind = "mirror"', code=_CODE)
+        if kinds and "mirror" not in kinds and self.deletes is not None:
             raise SettingsError(
-                f"{self.match}: deletes says nothing of a {self.kind}", "Leave it out: deletes are kept", code=_CODE
+                f"{self.match}: deletes says nothing of a {kinds[0]}", "Leave it out: deletes are kept", code=_CODE
             )
         for name in "partition_by", "cluster_by", "order_by":
             if isinstance(getattr(self, name), str):
@@ -131,6 +136,10 @@ class TableOptions:
                     f"Write {' and '.join(missing or ['{schema}', '{table}'])} into it",
                     code=_CODE,
                 )
+
+
+def _as_kinds(said: Kind | Sequence[Kind]) -> tuple[Kind, ...]:
+    return (said,) if isinstance(said, str) else tuple(said)
 
 
 @dataclass(frozen=True)
@@ -170,15 +179,19 @@ class PerTable:
         """Patterns that exclude tables."""
         return [f"!{each.match}" for each in self._entries if each.exclude]
 
-    def target(self, schema: str, table: str) -> str:
-        """The name of a table in the lake, without catalog and schema."""
-        return self._filled(self._said("target", schema, table, TARGET), schema, table)
+    def further_kinds(self, schema: str, table: str) -> tuple[Kind, ...]:
+        """The kinds of a table but for its first one."""
+        return self._kinds(schema, table)[1:]
 
-    def rules(self, schema: str, table: str) -> TableRules:
-        """How the table is made, and follows its source."""
-        kind: Kind = self._said("kind", schema, table, "mirror")
+    def target(self, schema: str, table: str, further: Kind | None = None) -> str:
+        """The name of a table in the lake, without catalog and schema. `further`: of this kind, not of its first."""
+        return self._filled(self._said("target", schema, table, TARGET), schema, table, further)
+
+    def rules(self, schema: str, table: str, further: Kind | None = None) -> TableRules:
+        """How the table is made, and follows its source. `further`: as for `target`."""
+        kind = further or self._kinds(schema, table)[0]
         layout = Layout(
-            self._filled(self._said("location", schema, table, ""), schema, table),
+            self._filled(self._said("location", schema, table, ""), schema, table, further),
             self._said("partition_by", schema, table, ()),
             self._said("cluster_by", schema, table, ()),
             self._said("order_by", schema, table, ()),
@@ -195,10 +208,14 @@ class PerTable:
         )
         return next(found, default)
 
-    def _filled(self, pattern: str, schema: str, table: str) -> str:
+    def _kinds(self, schema: str, table: str) -> tuple[Kind, ...]:
+        return _as_kinds(self._said("kind", schema, table, "mirror"))
+
+    def _filled(self, pattern: str, schema: str, table: str, further: Kind | None) -> str:
         names = {"schema": schema, "table": table}
         if self._names != "postgresql":
             names = {part: avro_name(name) for part, name in names.items()}
         if self._names == "lower":
             names = {part: name.lower() for part, name in names.items()}
-        return _FIELD.sub(lambda found: names[found[1]], pattern)
+        filled = _FIELD.sub(lambda found: names[found[1]], pattern)
+        return f"{filled}_{further}" if filled and further else filled

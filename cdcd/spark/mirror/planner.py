@@ -5,7 +5,7 @@ Before: `reading.cuts` gives the cuts, `run_log` the last published run. After: 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from cdcd.errors import GapError, RequestRejected, SettingsError
@@ -14,7 +14,7 @@ from cdcd.progress.records import TableRecord
 from cdcd.sink.topics import TopicNames
 from cdcd.source.table_selection import split_name
 from cdcd.spark.arguments import TableList
-from cdcd.spark.mirror.per_table import PerTable
+from cdcd.spark.mirror.per_table import Kind, PerTable
 from cdcd.spark.mirror.quarantine import Quarantine
 from cdcd.spark.mirror.run_log import PLANNED, MirroredTable, Run
 from cdcd.spark.reading.cuts import Cut, Cuts
@@ -43,9 +43,9 @@ class MirrorPlace:
     tables: TableList
     per_table: PerTable = field(default_factory=PerTable)
 
-    def target(self, schema: str, table: str) -> str:
+    def target(self, schema: str, table: str, further: Kind | None = None) -> str:
         """The name of a table in the lake. A table keeps the one that it was published under."""
-        return f"{self.catalog}.`{self.per_table.target(schema, table).replace('`', '``')}`"
+        return f"{self.catalog}.`{self.per_table.target(schema, table, further).replace('`', '``')}`"
 
 
 class Planner:
@@ -78,7 +78,7 @@ class Planner:
     def plan(self, published: Run | None, loaded: Mapping[str, MirroredTable]) -> Run | None:
         """The next run after the `published` one; None if there is nothing to do.
 
-        `loaded`: by topic, tables that were loaded and are not published yet; the run publishes them.
+        `loaded`: by id, tables that were loaded and are not published yet; the run publishes them.
         A table in quarantine stays as it is until it is to be tried again. Raises RequestRejected or GapError if these
         topics cannot be mirrored after that run.
         """
@@ -91,23 +91,23 @@ class Planner:
         if published is not None and not (loaded or due) and cut.progress_offset <= published.progress_offset:
             return None
         tables = dict(loaded)
-        for record in self._complete(cut):
-            before = known.get(record.topic) or self.new_table(record.topic, record.schema, record.table)
+        for before, record in self._complete(cut, known):
             start = replace(before, schema=record.schema, name=record.table, error=None)
-            if before.error is not None and record.topic not in due:
-                tables[record.topic] = before
+            if before.error is not None and before.id not in due:
+                tables[before.id] = before
             elif any(old > new for old, new in zip(before.offsets, record.offsets, strict=False)):
                 error = GapError(
                     f"the topic {record.topic} ends before the offset up to which it was mirrored: it was made again",
                     "Load the table again with `cdcd spark snapshot`",
                     code="mirror-load-again",
                 )
-                tables[record.topic] = self._quarantine.put(start, error)
+                tables[before.id] = self._quarantine.put(start, error)
             else:
-                tables[record.topic] = replace(start, offsets=list(record.offsets))
+                tables[before.id] = replace(start, offsets=list(record.offsets))
         for record in cut.matching(self._place.tables).values():
-            if record.topic in known:  # a table whose snapshot runs stays as it is
-                tables.setdefault(record.topic, known[record.topic])
+            for before in self._tables_of(record, known):
+                if before.id in known:  # a table whose snapshot runs stays as it is
+                    tables.setdefault(before.id, before)
         self._part_shared_targets(tables, known)
         run = Run(
             mirror=self._place.name,
@@ -121,41 +121,44 @@ class Planner:
             tables=tuple(tables.values()),
         )
         # The LSN may stand still while a snapshot ends or a parked table is replayed: then there is something to do.
-        is_idle = published is not None and cut.lsn == published.lsn and not touched_topics(run, known)
+        is_idle = published is not None and cut.lsn == published.lsn and not touched(run, known)
         return None if is_idle and not loaded else run
 
     def lag(self, published: Run | None) -> Lag:
         """How far the tables are behind the topics."""
         cut = self.newest()
-        known = {} if published is None else published.by_topic()
-        events = sum(
-            sum(record.offsets) - (sum(known[record.topic].offsets) if record.topic in known else 0)
-            for record in self._complete(cut)
-        )
+        behind: dict[str, int] = {}
+        for table, record in self._complete(cut, known_tables(published, {})):
+            behind[record.topic] = max(behind.get(record.topic, 0), sum(record.offsets) - sum(table.offsets))
+        events = sum(behind.values())
         if published is None:
             return Lag(cut.lsn, events, 0.0)
         return Lag(cut.lsn - published.lsn, events, max(0, cut.commit_ts - published.commit_ts) / 1e6)
 
-    def new_table(self, topic: str, schema: str, name: str) -> MirroredTable:
-        """A table that no run has published yet."""
-        target = self._place.target(schema, name)
-        return MirroredTable(topic, schema, name, target, key=None, offsets=[], loaded_lsn=0, version=None)
+    def new_tables(self, topic: str, schema: str, name: str) -> list[MirroredTable]:
+        """The tables of one topic, one a kind, as no run has published them yet."""
+        return [
+            MirroredTable(topic, schema, name, self._place.target(schema, name, kind), None, [], 0, None, kind=kind)
+            for kind in (None, *self._place.per_table.further_kinds(schema, name))
+        ]
 
-    def table_to_load(self, name: str, below: Cut | None) -> MirroredTable:
-        """A table of PostgreSQL (schema.table) before its load. `below`: the last cut before it, which has the topic
-        that a setting may have given the table.
+    def tables_to_load(self, name: str, below: Cut | None) -> list[MirroredTable]:
+        """The tables of one of PostgreSQL (schema.table) before its load. `below`: the last cut before it, which has
+        the topic that a setting may have given the table.
         """
         schema, table = split_name(name)
         known = {} if below is None else below.matching([name])
         topic = known[name].topic if name in known else self._names.topic(schema, table)
-        return self.new_table(topic, schema, table)
+        return self.new_tables(topic, schema, table)
 
     def _next_cut(
         self, published: Run | None, known: Mapping[str, MirroredTable], loaded: Mapping[str, MirroredTable]
     ) -> Cut:
         """The cut up to which the next run reads."""
         offset = -1 if published is None else published.progress_offset
-        applied = {topic: table.offsets for topic, table in known.items()}
+        applied: dict[str, list[int]] = {}
+        for table in known.values():
+            applied[table.topic] = min(applied.get(table.topic, table.offsets), table.offsets, key=sum)
         cut = self.cuts.within(self._rows_max, self._cut, applied, offset)
         self._name_idle_patterns(cut, is_first=not known)
         for name in sorted(cut.matching(self._place.tables).keys() & set(cut.incomplete)):
@@ -174,20 +177,20 @@ class Planner:
         """Of tables with one name in the lake only one goes on: the one that is there, or else in small letters."""
 
         def place(table: MirroredTable) -> tuple[bool, bool, str]:
-            is_there = table.topic in known and known[table.topic].version is not None
-            return not is_there, table.name != table.name.lower(), table.topic
+            is_there = table.id in known and known[table.id].version is not None
+            return not is_there, table.name != table.name.lower(), table.id
 
         owners: dict[str, str] = {}
         for table in sorted(tables.values(), key=place):
-            owner = owners.setdefault(table.target, table.table)
-            if owner != table.table and table.error is None:
+            owner = owners.setdefault(table.target, table.shown)
+            if owner != table.shown and table.error is None:
                 error = SettingsError(
-                    f"{owner} and {table.table} would both become {table.target}",
+                    f"{owner} and {table.shown} would both become {table.target}",
                     "Give one of them another name: target in [[tables]]",
                     code="mirror-settings-invalid",
                 )
-                before = known.get(table.topic) or self.new_table(table.topic, table.schema, table.name)
-                tables[table.topic] = self._quarantine.put(before, error)
+                before = known.get(table.id) or replace(table, key=None, offsets=[])
+                tables[table.id] = self._quarantine.put(before, error)
 
     def _name_idle_patterns(self, cut: Cut, *, is_first: bool) -> None:
         """Say once which patterns match no table; raise RequestRejected if none does, and nothing is mirrored yet."""
@@ -204,20 +207,26 @@ class Planner:
                 self._step(f"no table with a topic matches {each}")
         self._idle = idle
 
-    def _complete(self, cut: Cut) -> list[TableRecord]:
+    def _complete(self, cut: Cut, known: Mapping[str, MirroredTable]) -> Iterator[tuple[MirroredTable, TableRecord]]:
         """The matching tables that are complete in Kafka: a table whose snapshot runs waits for the snapshot's end."""
-        found = cut.matching(self._place.tables).values()
-        return [record for record in found if record.snapshot is None or record.snapshot.done]
+        for record in cut.matching(self._place.tables).values():
+            if record.snapshot is None or record.snapshot.done:
+                for table in self._tables_of(record, known):
+                    yield table, record
+
+    def _tables_of(self, record: TableRecord, known: Mapping[str, MirroredTable]) -> list[MirroredTable]:
+        """The tables of a topic as they are known, or new."""
+        return [known.get(new.id, new) for new in self.new_tables(record.topic, record.schema, record.table)]
 
 
 def known_tables(published: Run | None, loaded: Mapping[str, MirroredTable]) -> dict[str, MirroredTable]:
-    """By topic, what the next run starts from: each table as it was published, or loaded since."""
-    return ({} if published is None else published.by_topic()) | dict(loaded)
+    """By id, what the next run starts from: each table as it was published, or loaded since."""
+    return ({} if published is None else published.by_id()) | dict(loaded)
 
 
-def touched_topics(planned: Run, known: Mapping[str, MirroredTable]) -> set[str]:
-    """The topics that have events for this run, or whose table is new."""
-    return {t.topic for t in planned.tables if t.topic not in known or known[t.topic].offsets != t.offsets}
+def touched(planned: Run, known: Mapping[str, MirroredTable]) -> set[str]:
+    """The ids of the tables that have events for this run, or are new."""
+    return {t.id for t in planned.tables if t.id not in known or known[t.id].offsets != t.offsets}
 
 
 def ends_below(below: Cut | None, topic: str) -> list[int]:

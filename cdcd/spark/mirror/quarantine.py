@@ -36,7 +36,7 @@ class Quarantine:
         self._say = say
         self._clock = clock
         self._pauses: dict[str, tuple[float, float]] = {}
-        """By topic: when the table is tried again, and how long it has waited for that."""
+        """By id: when the table is tried again, and how long it has waited for that."""
 
     def put(self, table: MirroredTable, error: Exception) -> MirroredTable:
         """The table as it was published, with the error. Raises the error if it is not that of one table alone."""
@@ -49,17 +49,17 @@ class Quarantine:
         is_lasting = isinstance(error, (FatalError, *failures.LASTING)) and not isinstance(error, Fenced)
         if self._table_errors == "stop" or not is_lasting:
             raise error
-        _, waited = self._pauses.get(table.topic, (0.0, 0.0))
+        _, waited = self._pauses.get(table.id, (0.0, 0.0))
         pause = min(max(_PAUSE_S, 2 * waited), _PAUSE_MAX_S)
-        self._pauses[table.topic] = self._clock() + pause, pause
+        self._pauses[table.id] = self._clock() + pause, pause
         text = str(error) if isinstance(error, FatalError) else str(error).strip().split("\n", 1)[0]
-        self._say(f"{table.table} is in quarantine, and the other tables go on without it: {text}")
+        self._say(f"{table.shown} is in quarantine, and the other tables go on without it: {text}")
         return replace(table, error=text)
 
     def due(self, tables: Iterable[MirroredTable]) -> frozenset[str]:
-        """The topics of those tables in quarantine that are to be tried now."""
-        in_quarantine = {table.topic for table in tables if table.error is not None}
-        for topic in self._pauses.keys() - in_quarantine:
-            del self._pauses[topic]
+        """The ids of those tables in quarantine that are to be tried now."""
+        in_quarantine = {table.id for table in tables if table.error is not None}
+        for each in self._pauses.keys() - in_quarantine:
+            del self._pauses[each]
         now = self._clock()
-        return frozenset(topic for topic in in_quarantine if self._pauses.get(topic, (0.0, 0.0))[0] <= now)
+        return frozenset(each for each in in_quarantine if self._pauses.get(each, (0.0, 0.0))[0] <= now)

@@ -27,7 +27,7 @@ from pyspark.sql import functions as f
 
 from cdcd.errors import Fenced
 from cdcd.source.table_selection import qualified_name
-from cdcd.spark.mirror.per_table import Layout
+from cdcd.spark.mirror.per_table import Kind, Layout
 from cdcd.spark.mirror.targets.target import Target
 
 RUNS_TABLE: Final = "cdcd_runs"
@@ -35,7 +35,7 @@ RUNS_TABLE: Final = "cdcd_runs"
 PLANNED: Final = "planned"
 PUBLISHED: Final = "published"
 
-_YOUNGER_FIELDS: Final = {"columns": "array<string>", "error": "string"}
+_YOUNGER_FIELDS: Final = {"columns": "array<string>", "error": "string", "kind": "string"}
 """Fields of a table that the table of an older cdcd lacks."""
 _TABLES: Final = f"""array<struct<topic: string, schema: string, name: string, target: string, key: array<string>,
     offsets: array<bigint>, loaded_lsn: bigint, version: bigint,
@@ -64,11 +64,26 @@ class MirroredTable:
     """The columns of its last events; None if nobody knows them."""
     error: str | None = None
     """Why the run has left the table as it was: see `quarantine`. None: the table is at the run's LSN."""
+    kind: Kind | None = None
+    """What it keeps, if the settings say several kinds of the table and this is not the first one; else None."""
+
+    @property
+    def id(self) -> str:
+        """Tells it from the other tables of its run: the topic, with the further kind."""
+        return self._with_kind(self.topic)
 
     @property
     def table(self) -> str:
         """Its name in PostgreSQL: schema.name."""
         return qualified_name(self.schema, self.name)
+
+    @property
+    def shown(self) -> str:
+        """What people read: schema.name, with the further kind."""
+        return self._with_kind(self.table)
+
+    def _with_kind(self, name: str) -> str:
+        return name if self.kind is None else f"{name} as {self.kind}"
 
 
 @dataclass(frozen=True)
@@ -91,12 +106,12 @@ class Run:
 
     @property
     def quarantined(self) -> dict[str, str]:
-        """The tables (schema.table) that are not at the run's LSN, each with its error."""
-        return {table.table: table.error for table in self.tables if table.error is not None}
+        """The tables (as `shown`) that are not at the run's LSN, each with its error."""
+        return {table.shown: table.error for table in self.tables if table.error is not None}
 
-    def by_topic(self) -> dict[str, MirroredTable]:
-        """The tables by topic."""
-        return {table.topic: table for table in self.tables}
+    def by_id(self) -> dict[str, MirroredTable]:
+        """The tables by their `id`: the topic, or of a further kind `TOPIC as KIND`."""
+        return {table.id: table for table in self.tables}
 
 
 class RunLog:

@@ -44,22 +44,22 @@ class StagedAppends:
         self._changes = changes
         self._target = target
         self._had_inserts_alone: dict[str, list[bool]] = {}
-        """By topic, of the last batches that were looked through."""
+        """By the table's id, of the last batches that were looked through."""
 
     def note(self, plan: MirroredTable, made: Changes) -> None:
         """Learn from a batch what the next one of its table will be."""
         self._learn(plan, has_inserts_alone=bool(made.key) and only_inserts(made.stats))
 
     def _learn(self, plan: MirroredTable, *, has_inserts_alone: bool) -> None:
-        known = self._had_inserts_alone.get(plan.topic, [])
-        self._had_inserts_alone[plan.topic] = [*known, has_inserts_alone][-_LIKE_EACH_OTHER:]
+        known = self._had_inserts_alone.get(plan.id, [])
+        self._had_inserts_alone[plan.id] = [*known, has_inserts_alone][-_LIKE_EACH_OTHER:]
 
     def append(
         self, batch: Batch, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt, rows: Rows
     ) -> Changes | None:
         """Append the rows of a batch of inserts; does nothing, and returns None, unless it is one."""
         is_first = before is None or before.version is None
-        if not all(self._had_inserts_alone.get(plan.topic, [is_first])):
+        if not all(self._had_inserts_alone.get(plan.id, [is_first])):
             return None
 
         def fits(made: Changes, found: Mapping[str, Any], staged: DataFrame) -> bool:

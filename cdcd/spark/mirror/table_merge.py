@@ -82,6 +82,10 @@ class TableMerger:
             plan = replace(plan, key=list(keys[-1].key) if keys else [])
         return replace(plan, columns=self._last_columns(plan, before), version=self._target.version(plan.target))
 
+    def keeps_history(self, table: MirroredTable) -> bool:
+        """Whether the table's target has rows that a load cannot bring back."""
+        return False
+
     def live(self, plan: MirroredTable, rows: DataFrame) -> DataFrame | None:
         """Those of the table's rows that PostgreSQL has, too; None if the table does not tell them."""
         return rows.where(f"NOT coalesce({DELETED}, false)") if DELETED in rows.columns else rows
@@ -96,7 +100,7 @@ class TableMerger:
 
     def load(self, plan: MirroredTable, rows: DataFrame, writer: Writer, key: Sequence[str]) -> int | None:
         """Overwrite the table's target with these rows; returns its version."""
-        table, rules = plan.target, self._per_table.rules(plan.schema, plan.name)
+        table, rules = plan.target, self._per_table.rules(plan.schema, plan.name, plan.kind)
         TargetSchema(self._target, rules).fit(table, [writer], key, overwrites=True)
         if not key:
             row = f.struct(*writer.names)

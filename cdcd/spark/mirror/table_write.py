@@ -112,7 +112,7 @@ class TableWriter:
 
 def source_view(plan: MirroredTable, attempt: Attempt) -> str:
     """The name of the temporary view that has a table's rows to merge."""
-    return f"cdcd_source_{attempt.tag.token}_{abs(hash(plan.topic))}"
+    return f"cdcd_source_{attempt.tag.token}_{abs(hash(plan.id))}"
 
 
 def inserted(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
