@@ -153,6 +153,24 @@ def test_repeated_keys_are_told_apart_by_whether_an_insert_has_them(
     assert found((1, "c"), (1, "d"), (3, "u"), (3, "u")) == (True, True)
 
 
+def test_a_key_that_comes_twice_is_found_among_dense_and_sparse_keys(spark: SparkSession) -> None:
+    from cdcd.spark.mirror.new_rows import has_repeated_keys
+    from cdcd.spark.state.key_bounds import Keys
+
+    def found(*keys: Any) -> bool:
+        rows = spark.createDataFrame(
+            [(key, "x") for key in keys], f"k {'string' if keys[0] == 'a' else 'bigint'}, v string"
+        )
+        return has_repeated_keys(rows, ["k"], Keys(len(keys), {"k": (min(keys), max(keys))}))
+
+    for edge in 0, -3, 32_767, -(2**63), 2**63 - 50:
+        assert not found(*range(edge, edge + 40))
+        assert found(*range(edge, edge + 40), edge + 17)
+    assert not found(0, 40_000, 80_000, -(2**62))
+    assert found(0, 40_000, 80_000, 40_000)
+    assert (found("a", "b"), found("a", "b", "a")) == (False, True)
+
+
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_death_at_any_write_neither_doubles_nor_loses_a_row(
     stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, form: Format

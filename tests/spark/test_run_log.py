@@ -92,6 +92,9 @@ def test_a_row_is_added_once_whatever_is_committed_just_before_it_and_whatever_a
     own = RunLog(target, catalog, "mirror", lambda _: None)
     peer, other = (RunLog(kind(spark, {}), catalog, name, lambda _: None) for name in ("mirror", "another"))
     own.create()
+    began = jobs(spark)
+    assert own.last() == (None, None)
+    assert jobs(spark) == began, "a table that it has just made is not read"
     before: list[Callable[[], object]] = []
     answers: list[str] = []
     put = target.put

@@ -139,6 +139,8 @@ class RunLog:
         self._spark.sql(f"CREATE SCHEMA IF NOT EXISTS {self._catalog}")
         if not self._target.exists(self.table):
             self._target.create(self.table, _COLUMNS, self._layout)
+            if (version := self._target.version(self.table)) in (None, 0):  # nobody has added a row since
+                self._know(version, None, None)
             return
         known = self._spark.table(self.table).schema["tables"].dataType.elementType.fieldNames()
         for name, kind in _YOUNGER_FIELDS.items():
@@ -156,7 +158,9 @@ class RunLog:
     def _read_last(self) -> tuple[Run | None, Run | None]:
         # Most runs lie in a file of their own. Files of before the last known run are skipped by their statistics.
         rows = self._newest(f"run >= {self._known}")
-        if all(row["state"] != PUBLISHED for row in rows):  # a person has put the table back to an earlier state
+        if self._known and all(
+            row["state"] != PUBLISHED for row in rows
+        ):  # a person has put the table back to an earlier state
             rows = self._newest("true")
         runs = [parse_run(row) for row in rows]
         planned = runs[0] if runs and runs[0].state == PLANNED else None

@@ -65,7 +65,7 @@ class StagedAppends:
         def fits(made: Changes, found: Mapping[str, Any], staged: DataFrame) -> bool:
             has_inserts_alone = only_inserts(made.stats) and not needs_details(found)
             self._learn(plan, has_inserts_alone=has_inserts_alone)
-            if not has_inserts_alone or has_repeated_keys(staged, made.key):
+            if not has_inserts_alone or has_repeated_keys(staged, made.key, made.stats.keys):
                 return False
             return is_first or self._writer(made).lacks(plan.target, staged, made.key, made.stats.keys)
 
