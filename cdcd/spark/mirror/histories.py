@@ -183,11 +183,7 @@ def _check_key(plan: MirroredTable, key: Sequence[str]) -> None:
 
 def _changelog(events: DataFrame, columns: Sequence[dict[str, Any]]) -> DataFrame:
     """Flat events as rows of a changelog."""
-    return events.select(
-        *row_of_event(columns),
-        f.col(OP).alias(CHANGE_OP),
-        f.col(UNCHANGED).alias(CHANGE_UNCHANGED),
-    )
+    return events.selectExpr(*row_of_event(columns), f"{OP} AS {CHANGE_OP}", f"{UNCHANGED} AS {CHANGE_UNCHANGED}")
 
 
 def _none() -> Column:
@@ -282,11 +278,7 @@ def _versions(states: DataFrame, columns: Sequence[dict[str, Any]], truncates: S
     end = f.least("_next", _later_truncate(truncates, order))  # passes over nulls
     rows = states.where(f"{OP} <> 'd'").withColumn("_end", end)
     rows = rows.where("_end IS NULL OR _end.lsn > _order.lsn")
-    return rows.select(
-        *row_of_event(columns),
-        f.col("_end.lsn").alias(VALID_TO_LSN),
-        f.col("_end.ts").alias(VALID_TO),
-    )
+    return rows.selectExpr(*row_of_event(columns), f"_end.lsn AS {VALID_TO_LSN}", f"_end.ts AS {VALID_TO}")
 
 
 def _ends(states: DataFrame, columns: Sequence[dict[str, Any]], truncates: Sequence[_Truncate]) -> DataFrame:

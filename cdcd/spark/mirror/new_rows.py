@@ -119,10 +119,10 @@ def parted(rows: DataFrame, ordered: Sequence[str]) -> NetRows:
 def _keys_where(rows: DataFrame, ordered: Sequence[str], *conditions: str) -> list[Keys]:
     """The keys of the rows that meet each condition."""
     parts = []
-    for condition in map(f.expr, conditions):
-        values = [f.when(condition, f.col(name)) for name in ordered]
-        parts += [f.count_if(condition), *least_and_most(values)]
-    [row] = rows.agg(*(each.alias(str(index)) for index, each in enumerate(parts))).collect()
+    for condition in conditions:
+        values = [f"if({condition}, `{name}`, NULL)" for name in ordered]
+        parts += [f"count_if({condition})", *least_and_most(values)]
+    [row] = rows.selectExpr(*(f"{each} AS `{index}`" for index, each in enumerate(parts))).collect()
     width = 1 + PARTS * len(ordered)
     return [keys_of_groups(ordered, [(row[at], row[at + 1 : at + width])]) for at in range(0, len(row), width)]
 

@@ -242,7 +242,7 @@ def _field(
     younger: Mapping[str, _YoungerColumn],
     other: Mapping[str, str],
 ) -> Column:
-    decoded = f.col("_event").getField(name)
+    decoded = f.col(f"_event.{name}")
     if other and name in ("unchanged", "unrepresentable"):
         present = f.create_map(*(f.lit(each) for pair in other.items() for each in pair))
 

@@ -95,20 +95,20 @@ def flatten(events: DataFrame, columns: Sequence[dict[str, Any]], key: Sequence[
     _lost (column -> text, for values that Avro cannot hold), _before and _lost_before (the old row, if PostgreSQL sent
     all of it), _unkeyed (the table has a key, and the event came without), _key.
     """
-    image = f.when(f.col("op") == "d", f.lit("before")).otherwise(f.lit("after"))
-    flat = events.select(
-        f.struct(f.col("source.commit_lsn").alias("lsn"), f.col("source.seq").alias("seq")).alias("_order"),
-        f.col("source.lsn").alias("_lsn"),
-        f.col("op").alias(OP),
-        f.col("source.commit_ts").alias("_ts"),
-        f.when(f.col("op") == "d", f.col("before")).otherwise(f.col("after")).alias("_row"),
-        f.col("unchanged").alias(UNCHANGED),
-        _texts(image).alias("_lost"),
-        f.when(f.col("identity") == "full", f.col("before")).alias("_before"),
-        _texts(f.lit("before")).alias("_lost_before"),
-        (f.col("kafka.key").isNull() if key else f.lit(False)).alias("_unkeyed"),
+    lost, lost_before = _texts("if(op = 'd', 'before', 'after')"), _texts("'before'")
+    flat = events.selectExpr(  # as text: each function of PySpark's is a call of Java's, and there would be hundreds
+        "named_struct('lsn', source.commit_lsn, 'seq', source.seq) AS _order",
+        "source.lsn AS _lsn",
+        f"op AS {OP}",
+        "source.commit_ts AS _ts",
+        "if(op = 'd', before, after) AS _row",
+        f"unchanged AS {UNCHANGED}",
+        f"{lost} AS _lost",
+        "if(identity = 'full', before, NULL) AS _before",
+        f"{lost_before} AS _lost_before",
+        f"{'kafka.key IS NULL' if key else 'false'} AS _unkeyed",
     )
-    return flat.withColumn("_key", _key(key, columns))
+    return flat.withColumn("_key", f.expr(_key(key, columns)))
 
 
 def without_messages(events: DataFrame) -> DataFrame:
@@ -164,18 +164,15 @@ def needs_details(found: Mapping[str, Any]) -> bool:
 
 def counts(ordered: Sequence[str] = ()) -> list[Column]:
     """Aggregates of flat events for `stats_of`. `ordered`: as there."""
-    op, key = f.col(OP), [f.col("_key").getField(name) for name in ordered]
-    made = {each: f.count_if(op == each) for each in _OPS} | {
-        "unknown": f.count_if(op.isNull()),
-        "unkeyed": f.count_if("_unkeyed"),
-        "lacking": f.count_if(f.size(UNCHANGED) > 0),
+    made = {each: f"count_if({OP} = '{each}')" for each in _OPS} | {
+        "unknown": f"count_if({OP} IS NULL)",
+        "unkeyed": "count_if(_unkeyed)",
+        "lacking": f"count_if(size({UNCHANGED}) > 0)",
     }
-    made |= {
-        f"{some}_{index}": part
-        for some in ("c", "rud")
-        for index, part in enumerate(least_and_most([f.when(op.isin(*some), value) for value in key]))
-    }
-    return [value.alias(name) for name, value in made.items()]
+    for some, has_op in ("c", f"{OP} = 'c'"), ("rud", f"{OP} IN ('r', 'u', 'd')"):
+        values = [f"if({has_op}, _key.`{name}`, NULL)" for name in ordered]
+        made |= {f"{some}_{index}": part for index, part in enumerate(least_and_most(values))}
+    return [f.expr(f"{value} AS `{name}`") for name, value in made.items()]
 
 
 def stats_of(
@@ -292,22 +289,22 @@ def _completed(events: DataFrame, columns: Sequence[dict[str, Any]], unchanged: 
     )
 
 
-def row_of_event(columns: Sequence[dict[str, Any]]) -> list[Column]:
-    """A flat event's row: the table's columns, and the META ones."""
+def row_of_event(columns: Sequence[dict[str, Any]]) -> list[str]:
+    """A flat event's row, in SQL: the table's columns, and the META ones."""
     return [
-        *(f.col("_row").getField(column["name"]).alias(column["name"]) for column in columns),
-        f.col("_order.lsn").alias(COMMIT_LSN),
-        f.col("_order.seq").alias(SEQ),
-        f.col("_ts").alias(COMMIT_TS),
-        f.col("_lost").alias(UNREPRESENTABLE),
+        *(f"_row.`{column['name']}` AS `{column['name']}`" for column in columns),
+        f"_order.lsn AS {COMMIT_LSN}",
+        f"_order.seq AS {SEQ}",
+        f"_ts AS {COMMIT_TS}",
+        f"_lost AS {UNREPRESENTABLE}",
     ]
 
 
 def single_rows(events: DataFrame, columns: Sequence[dict[str, Any]]) -> DataFrame:
     """Flat events of different keys, in the form of `collapse`."""
-    return events.select(
+    return events.selectExpr(
         *row_of_event(columns),
-        f.when(f.col(OP) == "d", f.lit("d")).otherwise(f.lit("u")).alias(OP),
+        f"if({OP} = 'd', 'd', 'u') AS {OP}",
         UNCHANGED,
         *(name for name in events.columns if name == FIRST_OP),
     )
@@ -317,7 +314,7 @@ def keyed_rows(base: DataFrame, columns: Sequence[dict[str, Any]], key: Sequence
     """The rows of a table as flat events have theirs: _key, _row and _lost."""
     row = f.struct(*(f.col(c["name"]).cast(ddl(c["type"])).alias(c["name"]) for c in columns))
     rows = base.select(row.alias("_row"), f.col(UNREPRESENTABLE).alias("_lost"))
-    return rows.withColumn("_key", _key(key, columns))
+    return rows.withColumn("_key", f.expr(_key(key, columns)))
 
 
 def fill_key_changes(
@@ -415,24 +412,24 @@ def _flagged(lost: Column, name: str) -> Column:
     return f.coalesce(f.map_contains_key(lost, name), f.lit(False))
 
 
-def _key(key: Sequence[str], columns: Sequence[dict[str, Any]]) -> Column:
-    fields = [f.col("_row").getField(name).alias(name) for name in key]
-    fields += [f.col("_lost").getItem(name).alias(f"{name}_lost") for name in fallible_names(key, columns)]
+def _key(key: Sequence[str], columns: Sequence[dict[str, Any]]) -> str:
+    fields = [f"'{name}', _row.`{name}`" for name in key]
+    fields += [f"'{name}_lost', _lost['{name}']" for name in fallible_names(key, columns)]
     if not fields:
-        return f.struct(f.lit(0).alias("none"))
-    return f.when(f.col("_row").isNotNull(), f.struct(*fields))
+        return "named_struct('none', 0)"
+    return f"if(_row IS NOT NULL, named_struct({', '.join(fields)}), NULL)"
 
 
 def _texts_without(lost: str, name: str) -> Column:
     return f.map_filter(lost, lambda column, _: column != name)
 
 
-def _texts(image: Column) -> Column:
+def _texts(image: str) -> str:
     """Column -> text, for values that Avro cannot hold in this image of the row; null if there are none."""
-    lost = f.filter("unrepresentable", lambda each: each["image"] == image)
-    texts = f.map_from_entries(f.transform(lost, lambda each: f.struct(each["column"], each["text"])))
+    lost = f"filter(unrepresentable, each -> each.image = {image})"
+    texts = f"map_from_entries(transform({lost}, each -> struct(each.column, each.text)))"
     # Nearly always it is empty, and then Spark evaluates no lambda.
-    return f.when((f.size("unrepresentable") > 0) & (f.size(lost) > 0), texts)
+    return f"if(size(unrepresentable) > 0 AND size({lost}) > 0, {texts}, NULL)"
 
 
 def joined(one: Column, other: Column) -> Column:

@@ -10,9 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from pyspark.sql import Column
-from pyspark.sql import functions as f
-
 Bounds: TypeAlias = "Mapping[str, tuple[Any, Any]]"
 """By column of a key: its lowest and highest value. A column that is null in some row has none."""
 
@@ -31,9 +28,9 @@ class Keys:
     bounds: Bounds
 
 
-def least_and_most(values: Sequence[Column]) -> list[Column]:
-    """Aggregates of each value: its lowest, its highest, and in how many rows it is not null."""
-    return [part for value in values for part in (f.min(value), f.max(value), f.count(value))]
+def least_and_most(values: Sequence[str]) -> list[str]:
+    """Aggregates in SQL of each value: its lowest, its highest, and in how many rows it is not null."""
+    return [f"{each}({value})" for value in values for each in ("min", "max", "count")]
 
 
 def keys_of_groups(names: Sequence[str], groups: Sequence[tuple[int, Sequence[Any]]]) -> Keys:
