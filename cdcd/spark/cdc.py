@@ -28,7 +28,7 @@ from cdcd.spark.reading.cuts import Cut
 from cdcd.spark.reading.kafka import KafkaReader
 from cdcd.spark.reading.topics import Topics
 from cdcd.spark.state.as_of import apply_events, fold
-from cdcd.spark.verify import Comparison, Report
+from cdcd.spark.verify import Comparison, Report, TableReport
 
 
 class Cdc:
@@ -200,22 +200,35 @@ class Cdc:
             for name in snapshot.tables:
                 found: list[MirroredTable | None] = [each for each in mirrored if each.table == name]
                 for table in found or [None]:
-                    shown = name if table is None else table.shown
-                    step(f"compare {shown}")
-                    _check_whole(name, records.get(name), table)
-                    if mirror is None:
-                        rows = self._topic_rows(records.get(name), snapshot.lsn)
-                    else:
-                        rows = self._mirror_rows(mirror, table, records.get(name), snapshot)
-                    if rows is None and table is not None and table.key is not None:
-                        step(f"{shown} is a changelog, which is not compared")
-                        continue
-                    if rows is None:
-                        rows = snapshot.rows(name).limit(0)
-                    report = Comparison(snapshot, name, rows, snapshot.key(name)).compare()
-                    reports.append(replace(report, table=shown))
+                    reports += self._compared(snapshot, name, records.get(name), mirror, table, step)
         made = Report(snapshot.lsn, tuple(reports), time.monotonic() - began)
         return made if run is None else replace(made, run=run.run, published_lsn=run.lsn)
+
+    def _compared(
+        self,
+        snapshot: Snapshot,
+        name: str,
+        record: TableRecord | None,
+        mirror: Mirror | None,
+        table: MirroredTable | None,
+        step: Callable[[str], None],
+    ) -> list[TableReport]:
+        """The report of one table (schema.table), of the mirror's `table` if it has one; none if it is left out."""
+        shown = name if table is None else table.shown
+        why = "" if table is None or table.kind is None else _why_left_out(record, table)
+        if not why:
+            step(f"compare {shown}")
+            _check_whole(name, record, table)
+            if mirror is None:
+                rows = self._topic_rows(record, snapshot.lsn)
+            else:
+                rows = self._mirror_rows(mirror, table, record, snapshot)
+            if rows is not None or table is None or table.key is None:
+                compared = snapshot.rows(name).limit(0) if rows is None else rows
+                return [replace(Comparison(snapshot, name, compared, snapshot.key(name)).compare(), table=shown)]
+            why = "it is a changelog"
+        step(f"{shown} is not compared: {why}")
+        return []
 
     def _topic_rows(self, record: TableRecord | None, lsn: int) -> DataFrame | None:
         """The rows that a topic folds to; None if the table has no topic."""
@@ -243,10 +256,22 @@ def _lsn_of(position: Position | None, cut: Cut) -> int:
     return place if isinstance(place, int) else cut.lsn
 
 
+def _is_partial(record: TableRecord | None, mirrored: MirroredTable | None) -> bool:
+    """Whether neither the topic nor a load of the mirror has all rows of the table."""
+    is_loaded = mirrored is not None and mirrored.loaded_lsn > 0
+    return record is not None and record.snapshot is not None and bool(record.snapshot.where) and not is_loaded
+
+
+def _why_left_out(record: TableRecord | None, further: MirroredTable) -> str:
+    """Why a table of a further kind is not compared, though that of the first kind is; empty if it is."""
+    if further.error is not None:
+        return "it is in quarantine"
+    return "its topic has only some rows of the snapshot" if _is_partial(record, further) else ""
+
+
 def _check_whole(name: str, record: TableRecord | None, mirrored: MirroredTable | None) -> None:
     """Raise RequestRejected if neither the topic nor a load of the mirror has all rows of the table."""
-    is_loaded = mirrored is not None and mirrored.loaded_lsn > 0
-    if record is not None and record.snapshot is not None and record.snapshot.where and not is_loaded:
+    if record is not None and record.snapshot is not None and _is_partial(record, mirrored):
         raise RequestRejected(
             f"the snapshot of {name} has only the rows with {record.snapshot.where}, so its topic is no copy of it",
             "Leave the table out, or load it into a mirror: cdcd spark snapshot",

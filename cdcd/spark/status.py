@@ -33,8 +33,8 @@ class MirrorStatus:
     def as_json(self) -> str:
         """One object."""
         tables = [
-            {"table": each.table, "kind": each.kind, "target": each.target, "version": each.version,
-             "columns": each.columns, "quarantine": each.error}
+            {"table": each.shown, "target": each.target, "version": each.version, "columns": each.columns,
+             "quarantine": each.error}
             for each in self.run.tables
         ]  # fmt: skip
         return json.dumps({

@@ -42,7 +42,7 @@ def test_names_are_escaped_as_told(names: TableNames, wanted: str) -> None:
 
 def test_all_kinds_of_a_table_but_the_first_stand_behind_its_name_and_path() -> None:
     entries = [
-        TableOptions("public.orders", kind=["scd2", "changelog"], target="o", location="/l/o"),
+        TableOptions("public.orders", kind=["scd2", "changelog"], target="o", location="/l/o/"),
         TableOptions("public.items", kind="changelog"),
         TableOptions("*", kind=["mirror", "scd2"]),
     ]
@@ -52,7 +52,7 @@ def test_all_kinds_of_a_table_but_the_first_stand_behind_its_name_and_path() -> 
     assert per_table.further_kinds("other", "t") == ("scd2",)
     assert [per_table.target("public", "orders", kind) for kind in (None, "changelog")] == ["o", "o_changelog"]
     rules = [per_table.rules("public", "orders", kind) for kind in (None, "changelog")]
-    assert [(each.kind, each.layout.location) for each in rules] == [("scd2", "/l/o"), ("changelog", "/l/o_changelog")]
+    assert [(each.kind, each.layout.location) for each in rules] == [("scd2", "/l/o/"), ("changelog", "/l/o_changelog")]
     assert per_table.rules("other", "t", "scd2").layout.location == ""
 
 

@@ -126,6 +126,8 @@ class World:
         """The events of the next plan begin with the daemon's new snapshot."""
         self.broken: set[str] = set()
         """The names of tables that cannot be merged."""
+        self.histories: set[str] = set()
+        """The targets that are histories, although they are of their tables' first kind."""
         self.while_a_load_waits: Callable[[], object] = lambda: None
 
     def process(
@@ -190,8 +192,11 @@ class WorldMerger(TableMerger):
     def reading_together(self, work: Sequence[Work]) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def keeps_history(self, table: MirroredTable) -> bool:
-        return table.kind is not None
+    def check_load(self, plan: MirroredTable, key: Sequence[str]) -> None:
+        history = self._world.spark.history.get(plan.target, Rows())
+        is_history = plan.kind is not None or plan.target in self._world.histories
+        if is_history and any(each["operation"] in ("MERGE", "WRITE") for each in history):
+            raise RequestRejected(f"{plan.target} has a history", "Drop it", code="mirror-load-again")
 
     def check_begins_anew(self, plan: MirroredTable, before: MirroredTable) -> None:
         if not self._world.begins_anew:
@@ -545,6 +550,53 @@ def test_a_table_of_several_kinds_is_a_table_in_the_lake_for_each() -> None:
     assert loaded == {"public.t": 350, "public.t as scd2": 0}, "a load does not overwrite a history"
     starts = {plan.kind: before and before.offsets for plan, before in world.merges[-2:]}
     assert starts == {None: [45], "scd2": [95]}
+
+
+def test_a_load_that_is_refused_has_finished_the_plan_that_an_earlier_process_has_merged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    world.histories = {"lake.shop.`public_t`"}
+    world.process(kinds=["changelog"]).run_once()
+    world.cut = cut(lsn=200, position=20, offsets=(90,))
+    mirror = world.process(kinds=["changelog"])
+
+    def die(_: Run) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(mirror, "_publish", die)
+    with pytest.raises(KeyboardInterrupt):
+        mirror.run_once()
+    assert (world.rows[2].state, len(world.merges)) == (PLANNED, 2)
+    mirror = world.process(kinds=["changelog", "scd2"])
+    mirror.load(snapshot(150))  # begins the new kind
+    loaded = {each.shown: (each.offsets, each.loaded_lsn) for each in mirror.published().tables}
+    assert loaded == {"public.t": ([90], 0), "public.t as scd2": ([90], 150)}
+    assert [plan.shown for plan, _ in world.merges[2:]] == ["public.t as scd2"], "no event comes twice"
+    with pytest.raises(RequestRejected, match="has a history"):
+        world.process(kinds=["changelog", "scd2"]).load(snapshot(150))
+
+
+def test_a_load_checks_all_tables_before_it_overwrites_one() -> None:
+    world = World()
+    world.cut = two_tables(lsn=100, position=10, good=50, bad=50)
+    world.process().run_once()
+    world.histories = {"lake.shop.`public_bad`"}
+    both = snapshot(150)
+    both.tables = ["public.t", "public.bad"]
+    with pytest.raises(RequestRejected, match="has a history"):
+        world.process().load(both)
+    assert all(each["operation"] != "WRITE" for each in world.spark.history["lake.shop.`public_t`"])
+
+
+def test_a_kind_that_a_new_process_adds_is_planned_though_nothing_is_new() -> None:
+    world = World()
+    world.process().run_once()
+    assert world.process().run_once() is None
+    mirror = world.process(kinds=["mirror", "changelog"])
+    assert mirror.run_once() is not None
+    assert [each.offsets for each in mirror.published().tables] == [[50], [50]]
+    assert mirror.run_once() is None
 
 
 def test_a_load_finishes_the_plan_of_a_history_that_it_does_not_replace() -> None:

@@ -60,33 +60,31 @@ class HistoryMerger(TableMerger):
             return self._add_versions(batch, plan, before, attempt)
         return super()._merge(batch, plan, before, attempt)
 
-    def load(self, plan: MirroredTable, rows: DataFrame, writer: Writer, key: Sequence[str]) -> int | None:
-        """Begin the table with these rows. Raises RequestRejected if it has a history."""
+    def check_load(self, plan: MirroredTable, key: Sequence[str]) -> None:
+        """Raise RequestRejected if the table has a history, or cannot have one without a key."""
         kind = self._kind(plan)
-        if kind == "mirror":
-            return super().load(plan, rows, writer, key)
-        if self._has_rows(plan):
+        if kind == "scd2":
+            _check_key(plan, key)
+        if kind != "mirror" and self._target.exists(plan.target) and not self._target.empty(plan.target):
             raise RequestRejected(
                 f"{plan.target} has a history, which a load of {plan.table} would overwrite",
                 "Let the daemon copy the table, which adds to the history: cdcd snapshot. Or drop the table first",
                 code="mirror-load-again",
             )
+
+    def load(self, plan: MirroredTable, rows: DataFrame, writer: Writer, key: Sequence[str]) -> int | None:
+        """Begin the table with these rows. Raises what `check_load` raises."""
+        self.check_load(plan, key)
+        kind = self._kind(plan)
+        if kind == "mirror":
+            return super().load(plan, rows, writer, key)
         rules = self._per_table.rules(plan.schema, plan.name, plan.kind)
         TargetSchema(self._target, rules).fit(plan.target, [writer], key, overwrites=True)
         if kind == "changelog":
             rows = rows.withColumn(CHANGE_OP, f.lit("r")).withColumn(CHANGE_UNCHANGED, _none())
-        else:
-            _check_key(plan, key)
         completed = TableWriter(self._target, rules.deletes).completed(plan.target, rows)
         completed.writeTo(plan.target).overwrite(f.lit(True))
         return self._target.version(plan.target)
-
-    def keeps_history(self, table: MirroredTable) -> bool:
-        """Whether the table's target has rows that a load cannot bring back."""
-        return self._kind(table) != "mirror" and self._has_rows(table)
-
-    def _has_rows(self, table: MirroredTable) -> bool:
-        return self._target.exists(table.target) and not self._target.empty(table.target)
 
     def live(self, plan: MirroredTable, rows: DataFrame) -> DataFrame | None:
         """Those of the table's rows that PostgreSQL has, too; None for a changelog."""

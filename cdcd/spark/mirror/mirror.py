@@ -10,7 +10,7 @@ these steps: see `run_log`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -222,21 +222,33 @@ class Mirror:
         published, _ = self._log.last()
         known = known_tables(published, {})
         below = self._planner.cuts.below(snapshot.lsn)
-        loaded = [
-            self._load(snapshot, table, known.get(table.id), below)
+        tables = [
+            table
             for name in snapshot.tables
-            for table in self._to_load(self._planner.tables_to_load(name, below), known)
+            for table in self._to_load(self._planner.tables_to_load(name, below), snapshot.key(name))
         ]
+        loaded = [self._load(snapshot, table, known.get(table.id), below) for table in tables]
         self._step(f"wait for {format_lsn(snapshot.lsn)}")
         self._planner.cuts.wait_until(snapshot.lsn, timeout_s)
         self._loaded = {table.id: table for table in loaded}
         return self.catch_up()
 
-    def _to_load(self, tables: list[MirroredTable], known: Mapping[str, MirroredTable]) -> list[MirroredTable]:
-        """Those of one topic's tables that a load replaces: a history beside others goes on from its events."""
-        if len(tables) == 1:
-            return tables
-        return [t for t in tables if t.id not in known or not self._merger.keeps_history(known[t.id])]
+    def _to_load(self, tables: Sequence[MirroredTable], key: Sequence[str]) -> list[MirroredTable]:
+        """Those of one topic's tables that a load may replace. Raises RequestRejected if it may replace none."""
+        refused = {table.id: error for table in tables if (error := self._refusal(table, key)) is not None}
+        if len(refused) == len(tables):
+            raise refused[tables[0].id]
+        for table in tables:
+            if table.id in refused:
+                self._step(f"{table.shown} is not loaded, and goes on from its events: {refused[table.id]}")
+        return [table for table in tables if table.id not in refused]
+
+    def _refusal(self, table: MirroredTable, key: Sequence[str]) -> RequestRejected | None:
+        try:
+            self._merger.check_load(table, key)
+        except RequestRejected as error:
+            return error
+        return None
 
     def _load(
         self, snapshot: Snapshot, table: MirroredTable, before: MirroredTable | None, below: Cut | None
@@ -255,13 +267,18 @@ class Mirror:
         return replace(table, key=key, offsets=offsets, loaded_lsn=snapshot.lsn, version=version, columns=columns)
 
     def _finish_planned(self, snapshot: Snapshot) -> None:
-        """Finish a planned run, but skip the snapshot's tables: they may be the ones that cannot be merged."""
-        published, planned = self._log.last()
+        """Finish a planned run, but skip the tables to load: they may be the ones that cannot be merged.
+
+        A history that the load leaves as it is may have been merged by the plan: it is no such table.
+        """
+        _, planned = self._log.last()
         if planned is None:
             return
-        named = {name: [t for t in planned.tables if t.table == name] for name in snapshot.tables}
-        known = known_tables(published, {})
-        self._replacing = frozenset(t.id for tables in named.values() for t in self._to_load(tables, known))
+        self._replacing = frozenset(
+            table.id
+            for table in planned.tables
+            if table.table in snapshot.tables and self._refusal(table, snapshot.key(table.table)) is None
+        )
         try:
             self.run_once()
         finally:

@@ -218,4 +218,4 @@ class PerTable:
         if self._names == "lower":
             names = {part: name.lower() for part, name in names.items()}
         filled = _FIELD.sub(lambda found: names[found[1]], pattern)
-        return f"{filled}_{further}" if filled and further else filled
+        return f"{filled.rstrip('/')}_{further}" if filled and further else filled

@@ -84,11 +84,15 @@ class Planner:
         """
         known = known_tables(published, loaded)
         due = self._quarantine.due(known.values())
+        is_first_look = self._cut is None
         cut = self._next_cut(published, known, loaded)
         if published is not None:
             _check_continues(published, cut)
         self._cut = self._cut if self._cut is not None and self._cut.progress_offset > cut.progress_offset else cut
-        if published is not None and not (loaded or due) and cut.progress_offset <= published.progress_offset:
+        # The settings of a new process may name further tables, or kinds.
+        has_new = is_first_look and any(table.id not in known for table, _ in self._complete(cut, known))
+        is_at_cut = published is not None and cut.progress_offset <= published.progress_offset
+        if is_at_cut and not (loaded or due or has_new):
             return None
         tables = dict(loaded)
         for before, record in self._complete(cut, known):

@@ -119,7 +119,7 @@ class ReaderViews:
         stamp = datetime.fromtimestamp(run.commit_ts / 1e6, UTC).isoformat() if run.commit_ts else None
         rows = [
             {"mirror": run.mirror, "run": shown_run, "switching_to": switching_to, "lsn": run.lsn,
-             "lsn_text": format_lsn(run.lsn), "commit_ts": stamp, "table": table.table, "view": view,
+             "lsn_text": format_lsn(run.lsn), "commit_ts": stamp, "table": table.shown, "view": view,
              "target": table.target, "version": table.version, "error": table.error}
             for view, table in wanted.items()
         ]  # fmt: skip

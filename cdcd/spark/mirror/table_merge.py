@@ -82,9 +82,8 @@ class TableMerger:
             plan = replace(plan, key=list(keys[-1].key) if keys else [])
         return replace(plan, columns=self._last_columns(plan, before), version=self._target.version(plan.target))
 
-    def keeps_history(self, table: MirroredTable) -> bool:
-        """Whether the table's target has rows that a load cannot bring back."""
-        return False
+    def check_load(self, plan: MirroredTable, key: Sequence[str]) -> None:
+        """Raise RequestRejected if a load may not replace the rows of the table's target. `key`: that of the load."""
 
     def live(self, plan: MirroredTable, rows: DataFrame) -> DataFrame | None:
         """Those of the table's rows that PostgreSQL has, too; None if the table does not tell them."""

@@ -426,8 +426,8 @@ def _texts_without(lost: str, name: str) -> Column:
 
 def _texts(image: str) -> str:
     """Column -> text, for values that Avro cannot hold in this image of the row; null if there are none."""
-    lost = f"filter(unrepresentable, each -> each.image = {image})"
-    texts = f"map_from_entries(transform({lost}, each -> struct(each.column, each.text)))"
+    lost = f"filter(unrepresentable, each -> each['image'] = {image})"
+    texts = f"map_from_entries(transform({lost}, each -> struct(each['column'], each['text'])))"
     # Nearly always it is empty, and then Spark evaluates no lambda.
     return f"if(size(unrepresentable) > 0 AND size({lost}) > 0, {texts}, NULL)"
 
