@@ -89,4 +89,5 @@ def test_five_hundred_runs_take_no_more_memory_or_files_than_the_first_half_of_t
     if form == "iceberg":  # Delta removes commits from its log a day after their retention
         assert files_now < 1.3 * files_then + 10
     for name in "t", "keyless":
-        assert content(mirror.as_of()[f"public.{name}"]) == stream.content("public", name)
+        rows = mirror.as_of()[f"public.{name}"]
+        assert content(rows, ignore=("_row_hash", "_duplicate")) == stream.content("public", name)
