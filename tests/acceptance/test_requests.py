@@ -167,6 +167,12 @@ def test_a_table_named_as_a_topic_of_cdcd_and_one_that_would_share_a_topic_stop_
     stream.sql("INSERT INTO t VALUES (3)")
     daemon.wait_until_confirmed()
     assert [(each["schema"], each["table"]) for each in stream.slot_records()[-1]["parked"]] == [("other", "t")]
+
+    def are_copied() -> bool:
+        newest = {value["table"]: value["snapshot"] for key, value in stream.topics.progress() if "/" in key}
+        return all(newest[name] is not None and newest[name]["done"] for name in ("t", "progress"))
+
+    eventually(are_copied, "the snapshots", 60)
     assert daemon.stop() == 0
     assert {"t", "progress--table"} <= topics(stream)
     stream.check(("public", "t"), ("public", "progress"))
