@@ -256,24 +256,25 @@ def _lsn_of(position: Position | None, cut: Cut) -> int:
     return place if isinstance(place, int) else cut.lsn
 
 
-def _is_partial(record: TableRecord | None, mirrored: MirroredTable | None) -> bool:
-    """Whether neither the topic nor a load of the mirror has all rows of the table."""
+def _condition(record: TableRecord | None, mirrored: MirroredTable | None) -> str:
+    """The SQL condition of the rows that the topic's snapshot has; empty if the topic or the mirror has all rows."""
     is_loaded = mirrored is not None and mirrored.loaded_lsn > 0
-    return record is not None and record.snapshot is not None and bool(record.snapshot.where) and not is_loaded
+    return "" if record is None or record.snapshot is None or is_loaded else record.snapshot.where
 
 
 def _why_left_out(record: TableRecord | None, further: MirroredTable) -> str:
     """Why a table of a further kind is not compared, though that of the first kind is; empty if it is."""
     if further.error is not None:
         return "it is in quarantine"
-    return "its topic has only some rows of the snapshot" if _is_partial(record, further) else ""
+    where = _condition(record, further)
+    return f"the snapshot in its topic has only the rows with {where}" if where else ""
 
 
 def _check_whole(name: str, record: TableRecord | None, mirrored: MirroredTable | None) -> None:
     """Raise RequestRejected if neither the topic nor a load of the mirror has all rows of the table."""
-    if record is not None and record.snapshot is not None and _is_partial(record, mirrored):
+    if where := _condition(record, mirrored):
         raise RequestRejected(
-            f"the snapshot of {name} has only the rows with {record.snapshot.where}, so its topic is no copy of it",
+            f"the snapshot of {name} has only the rows with {where}, so its topic is no copy of it",
             "Leave the table out, or load it into a mirror: cdcd spark snapshot",
             code="snapshot-partial",
         )

@@ -175,9 +175,9 @@ class Mirror:
     def as_of(self, position: Position | None = None) -> dict[str, DataFrame]:
         """Every table, by schema.table, as the newest run at or before an LSN or time published it (None: the newest).
 
-        A table of a further kind is named so: `public.t as scd2`. Those that were in quarantine then are left out,
-        because they are not at the run's LSN: `published().quarantined`. With `deletes="soft"`, deleted rows are in it,
-        and marked. Raises RequestRejected if no run was published by then.
+        The name of a further kind is `public.t as scd2`. A table that was in quarantine then is not in it, because it
+        is not at the run's LSN: `published().quarantined`. With `deletes="soft"`, deleted rows are in it, and marked.
+        Raises RequestRejected if no run was published by then.
         """
         run = self.published(position)
         return {
@@ -234,7 +234,7 @@ class Mirror:
         return self.catch_up()
 
     def _to_load(self, tables: Sequence[MirroredTable], key: Sequence[str]) -> list[MirroredTable]:
-        """Those of one topic's tables that a load may replace. Raises RequestRejected if it may replace none."""
+        """The tables of one topic that a load may replace. Raises RequestRejected if it may replace none."""
         refused = {table.id: error for table in tables if (error := self._refusal(table, key)) is not None}
         if len(refused) == len(tables):
             raise refused[tables[0].id]

@@ -65,7 +65,7 @@ class MirroredTable:
     error: str | None = None
     """Why the run has left the table as it was: see `quarantine`. None: the table is at the run's LSN."""
     kind: Kind | None = None
-    """What it keeps, if the settings say several kinds of the table and this is not the first one; else None."""
+    """Its kind, if the settings give its table several, and this is not the first one. Else None."""
 
     @property
     def id(self) -> str:
@@ -79,7 +79,7 @@ class MirroredTable:
 
     @property
     def shown(self) -> str:
-        """What people read: schema.name, with the further kind."""
+        """The name that people read: schema.name, with the further kind."""
         return self._with_kind(self.table)
 
     def _with_kind(self, name: str) -> str:
@@ -158,9 +158,8 @@ class RunLog:
     def _read_last(self) -> tuple[Run | None, Run | None]:
         # Most runs lie in a file of their own. Files of before the last known run are skipped by their statistics.
         rows = self._newest(f"run >= {self._known}")
-        if self._known and all(
-            row["state"] != PUBLISHED for row in rows
-        ):  # a person has put the table back to an earlier state
+        # There is none if a person has put the table back to an earlier state.
+        if self._known and all(row["state"] != PUBLISHED for row in rows):
             rows = self._newest("true")
         runs = [parse_run(row) for row in rows]
         planned = runs[0] if runs and runs[0].state == PLANNED else None
