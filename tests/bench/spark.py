@@ -10,8 +10,8 @@
     python tests/bench/spark.py verify           compare 1 million rows, three of which differ
 
 A run of the mirror takes 750,000 changes: 30 s, its default interval, at 25,000 changes a second. Spark has 6 GB and
-its parallel collector. The JVM is warm only in the last turns; the figures of the first turns are lower. Each first
-load is of a new mirror.
+its parallel collector. The JVM is warm only in the last turns; the figures of the first turns are lower. So the median
+of the last three is printed, and compared with the yardstick. Each first load is of a new mirror.
 --rows N: the table's rows; the default is 1,000,000. A run has three quarters as many changes, or of --run N: with
 --rows 10000000 --run 1000000 the table is larger than what is done to it.
 --cores N: Spark tasks at the same time. `taskset -c 0` before the command leaves one core to all processes.
@@ -21,11 +21,12 @@ load is of a new mirror.
 from __future__ import annotations
 
 import argparse
+import statistics
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -50,6 +51,9 @@ ROWS = """INSERT INTO t (id, n, a, b, amount, at, due, paid, doc, ref, w, note)
     SELECT g, g % 1000, 'name ' || g, md5(g::text), g % 9999 / 100.0, now(), current_date, g % 2 = 0,
     '{{"k": 1}}', gen_random_uuid(), g * 0.5, 'note of ' || g FROM generate_series({first}::bigint, {last}) g"""
 
+WARM_RUNS = 3
+"""The last runs of each kind, of which the median counts."""
+
 
 def main() -> None:
     """Start the servers and Spark, and run one benchmark."""
@@ -69,6 +73,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, servers.PostgreSQL(fsync=False) as postgres, servers.Kafka() as kafka:
         builder = SparkSession.builder.master(f"local[{given.cores}]").appName("bench")
         settings = fix_spark.settings(Path(folder) / "lake") | {"spark.driver.memory": "6g"}
+        del settings["spark.databricks.delta.snapshotPartitions"]  # as a user's session, where cdcd chooses
         java = "spark.driver.extraJavaOptions"
         settings[java] = settings[java].replace("-XX:+UseSerialGC", "-XX:+UseParallelGC")
         for name, value in settings.items():
@@ -169,14 +174,14 @@ def mirror(
         )
         return made, took
 
-    for turn in range(3 if size == rows else 0):
-        first_load(turn)
-    made, took = first_load(3)
+    loads = [first_load(turn) for turn in range(1 + WARM_RUNS if size == rows else 1)]
+    made, _ = loads[-1]
     if size == rows:
-        floor(cdc, made, {}, took, "true", "false", "false")
+        floor(cdc, made, {}, warm(form, "first load", rows, [took for _, took in loads]), "true", "false", "false")
     last = events = rows
 
-    def run(what: str, inserts: int, low: int, updates: int, deletes: int, *, with_floor: bool) -> None:
+    def run(what: str, inserts: int, low: int, updates: int, deletes: int, earlier: list[float]) -> list[float]:
+        """One run more, after those that took `earlier` seconds; the last one is followed by its floor."""
         nonlocal last, events
         before, since = made.published().by_id(), made.published_lsn()
         if updates:
@@ -188,21 +193,25 @@ def mirror(
         running.wait_until_confirmed(timeout_s=600)
         took, done = seconds(made.run_once)
         print(f"{form}: {what}, {done.events:,} events {took:.1f} s = {done.events / took:,.0f}/s", flush=True)
-        if with_floor:
+        if len(earlier) == 1 + WARM_RUNS:
             changed = f"id > {low + deletes} AND id <= {low + updates}"
             removed = f"id > {low} AND id <= {low + deletes}"
             if kind == "changelog":
                 inserted, changed, removed = f"_commit_lsn >= {since}", "false", "false"
             else:
                 inserted = f"id > {last}"
-            floor(cdc, made, before, took, inserted, changed, removed)
+            median = warm(form, what, done.events, [*earlier, took])
+            floor(cdc, made, before, median, inserted, changed, removed)
         last += inserts
         events += done.events
+        return [*earlier, took]
 
-    for turn in range(3):
-        run("inserts", size * 3 // 4, 0, 0, 0, with_floor=turn == 2)
-    for turn in range(4):
-        run("changes", size * 3 // 20, turn * size // 10, size // 2, size // 10, with_floor=turn == 3)
+    times: list[float] = []
+    for _ in range(2 + WARM_RUNS):
+        times = run("inserts", size * 3 // 4, 0, 0, 0, times)
+    times = []
+    for turn in range(2 + WARM_RUNS):
+        times = run("changes", size * 3 // 20, turn * size // 10, size // 2, size // 10, times)
     table = made.as_of()["public.t"]
     if kind == "changelog":
         print("complete" if table.count() == events else f"DIFFERENT: {table.count()} {events}")
@@ -210,6 +219,13 @@ def mirror(
     wanted = stream.sql("SELECT count(*), sum(id)::bigint, sum(n)::bigint, sum(length(note)) FROM t")[0]
     found = table.selectExpr("count(*)", "sum(id)", "sum(n)", "sum(length(note))").first()
     print("equal to PostgreSQL" if tuple(found) == tuple(wanted) else f"DIFFERENT: {found} {wanted}")
+
+
+def warm(form: str, what: str, events: int, times: Sequence[float]) -> float:
+    """The median of the last runs' seconds, which is printed as a rate."""
+    median = statistics.median(times[-WARM_RUNS:])
+    print(f"{form}: {what}, median of the last {WARM_RUNS} runs: {events / median:,.0f}/s", flush=True)
+    return median
 
 
 def floor(cdc: Cdc, made: Any, before: dict[str, Any], took: float, inserted: str, changed: str, removed: str) -> None:

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.fix_spark import jobs
+from support.fix_spark import given, jobs
 from support.rendering import content
 from support.stream import StreamFixture
 
@@ -348,6 +348,21 @@ def test_a_merge_of_few_rows_into_a_small_table_of_delta_takes_few_jobs_and_no_s
         vectors.append(spark.sql(f"DESCRIBE HISTORY {table} LIMIT 1").first()["operationMetrics"])
     assert [metrics["numTargetDeletionVectorsAdded"] for metrics in vectors] == ["0", "1"]
     assert [spark.conf.get(name, None) for name in SMALL_SETTINGS] == before
+
+
+@pytest.mark.parametrize("own", [None, "7"])
+def test_delta_reads_logs_in_as_many_tasks_as_there_are_cores_unless_the_session_says_otherwise(
+    spark: SparkSession, own: str | None
+) -> None:
+    from cdcd.spark.mirror.targets.delta import Delta
+
+    name = "spark.databricks.delta.snapshotPartitions"
+    with given(spark, {name: own or "7"}):
+        if own is None:
+            spark.conf.unset(name)
+        with Delta(spark, {}).tagging(Tag("m", "token")):
+            assert spark.conf.get(name) == (own or str(spark.sparkContext.defaultParallelism))
+        assert spark.conf.get(name, None) == own
 
 
 def test_keys_of_a_batch_are_bounded_and_found_in_the_target(spark: SparkSession) -> None:

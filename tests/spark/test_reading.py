@@ -132,6 +132,40 @@ DEFAULTS = {
 LOST = {"date": "'infinity'", "numeric(5,1)": "'NaN'", "int[]": "'[0:1]={4,5}'"}
 
 
+def test_values_that_avro_cannot_hold_belong_to_the_row_before_or_after_a_change(
+    stream: StreamFixture, cdc: Cdc
+) -> None:
+    from cdcd.spark.state.collapse import OP, flatten
+
+    stream.sql("CREATE TABLE t (id int PRIMARY KEY, d date, e date)", "ALTER TABLE t REPLICA IDENTITY FULL")
+    daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
+    stream.sql(
+        "INSERT INTO t VALUES (1, 'infinity', '-infinity')",
+        "UPDATE t SET d = '2026-01-01'",
+        "UPDATE t SET d = '-infinity', e = NULL",
+        "DELETE FROM t",
+    )
+    low, high = "-infinity", "infinity"
+    wanted: list[tuple[str, dict[str, str] | None, dict[str, str] | None]] = [
+        ("c", {"d": high, "e": low}, None),
+        ("u", {"e": low}, {"d": high, "e": low}),
+        ("u", {"d": low}, {"e": low}),
+        ("d", {"d": low}, {"d": low}),
+    ]
+
+    def found() -> list[tuple[str, dict[str, str] | None, dict[str, str] | None]]:
+        daemon.wait_until_confirmed()
+        flat = flatten(cdc.changes("public.t"), [{"name": name, "type": "int"} for name in ("id", "d", "e")], [])
+        return [tuple(row) for row in flat.orderBy("_order").select(OP, "_lost", "_lost_before").collect()]
+
+    assert found() == wanted
+    # What the events of before it get of a younger column stands beside their own.
+    stream.sql("ALTER TABLE t ADD f date DEFAULT 'infinity'", "INSERT INTO t VALUES (2)")
+    wanted = [(op, lost and lost | {"f": high}, before and before | {"f": high}) for op, lost, before in wanted]
+    assert found() == [*wanted, ("c", {"f": high}, None)]
+
+
 @pytest.mark.whole
 def test_rows_older_than_a_column_hold_the_default_that_it_was_added_with(stream: StreamFixture, cdc: Cdc) -> None:
     stream.sql(

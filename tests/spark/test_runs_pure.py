@@ -57,7 +57,10 @@ class Spark:
 
     def __init__(self) -> None:
         self.set: dict[str, str] = {}
-        self.conf = SimpleNamespace(set=self.set.__setitem__, unset=lambda name: self.set.pop(name, None))
+        self.conf = SimpleNamespace(
+            set=self.set.__setitem__, unset=lambda name: self.set.pop(name, None), get=self.set.get
+        )
+        self.sparkContext = SimpleNamespace(defaultParallelism=2)
         self.catalog = SimpleNamespace(tableExists=lambda name: name in self.history)
         self.history: dict[str, Rows] = {}
 

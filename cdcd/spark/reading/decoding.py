@@ -35,6 +35,8 @@ FIELDS: Final = tuple(field.name for field in ENVELOPE)
 
 _LOST: Final = "array<struct<image:string,column:string,text:string>>"
 """Spark's type of `unrepresentable`."""
+LOST_BEFORE: Final = "size(array_remove(unrepresentable.image, 'after'))"
+"""How many entries of `unrepresentable` are of the image `before`, in SQL: they are the first ones."""
 _REST: Final = 2**31 - 1
 """A length for `substring` that no value reaches."""
 
@@ -256,8 +258,11 @@ def _field(
         )
     if name == "unrepresentable":
         lost = {column: each for column, each in younger.items() if each.missing.avro is None}
-        added = [each.lost(column, image) for column, each in lost.items() for image in ("before", "after")]
-        return f.concat(decoded, *added) if added else decoded
+        if not lost:
+            return decoded
+        before, after = ([each.lost(column, image) for column, each in lost.items()] for image in ("before", "after"))
+        own = f.size(f.array_remove(decoded.getField("image"), "after"))
+        return f.concat(f.slice(decoded, 1, own), *before, f.slice(decoded, own + 1, f.size(decoded)), *after)
     if name not in ("before", "after") or (not younger and all(len(known) == 1 for known in versions.values())):
         return decoded
     made = []

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Final
 
@@ -31,9 +32,12 @@ _LISTING_TASKS_PER_CORE = 4
 _SMALL_ROWS_MAX = 5_000
 _SMALL_TABLE_MAX = 4 * 1024 * 1024
 """Bytes of a table that a MERGE takes less time to write anew than to write the deletion vectors of."""
+_LOG_TASKS: Final = "spark.databricks.delta.snapshotPartitions"
+"""After each commit Delta reads the table's log again, in so many tasks: 50 if nobody says less."""
+_LOG_TASKS_MAX = 50
 SMALL_SETTINGS: Final = {
     "spark.databricks.delta.merge.deletionVectors.persistent": "false",
-    "spark.databricks.delta.snapshotPartitions": "1",
+    _LOG_TASKS: "1",
     "spark.sql.shuffle.partitions": "1",
     # A plan for few rows takes longer to compile, or to plan again after each stage, than to run.
     "spark.sql.adaptive.enabled": "false",
@@ -64,6 +68,7 @@ class Delta(Target):
     log_properties: ClassVar[Mapping[str, str]] = {
         "delta.deletedFileRetentionDuration": "interval 1 day",
         "delta.logRetentionDuration": "interval 2 days",
+        "delta.checkpointInterval": "50",  # a checkpoint takes longer than a run's rows, which are two versions
     }
 
     def check_layout(self, layout: Layout) -> None:
@@ -181,6 +186,12 @@ class Delta(Target):
         files = transaction.writeFiles(rows._jdf)  # noqa: SLF001
         made = _with_defaults(java.deltaLog(), "createDataFrame", transaction.snapshot(), files)
         return StagedInDelta(self, transaction, files, DataFrame(made, self.spark), tag)
+
+    @contextmanager
+    def tagging(self, tag: Tag) -> Iterator[None]:
+        tasks = min(_LOG_TASKS_MAX, int(self.spark.sparkContext.defaultParallelism))
+        with super().tagging(tag), self._set({} if self.spark.conf.get(_LOG_TASKS, None) else {_LOG_TASKS: str(tasks)}):
+            yield
 
     def seen(self, table: str) -> None:
         """Nothing: txnAppId is enough."""
