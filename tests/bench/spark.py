@@ -51,8 +51,10 @@ ROWS = """INSERT INTO t (id, n, a, b, amount, at, due, paid, doc, ref, w, note)
     SELECT g, g % 1000, 'name ' || g, md5(g::text), g % 9999 / 100.0, now(), current_date, g % 2 = 0,
     '{{"k": 1}}', gen_random_uuid(), g * 0.5, 'note of ' || g FROM generate_series({first}::bigint, {last}) g"""
 
+COLD_RUNS = 3
+"""The first runs of each kind, in which Java compiles."""
 WARM_RUNS = 3
-"""The last runs of each kind, of which the median counts."""
+"""The runs after them, of which the median counts."""
 
 
 def main() -> None:
@@ -174,7 +176,7 @@ def mirror(
         )
         return made, took
 
-    loads = [first_load(turn) for turn in range(1 + WARM_RUNS if size == rows else 1)]
+    loads = [first_load(turn) for turn in range(COLD_RUNS + WARM_RUNS if size == rows else 1)]
     made, _ = loads[-1]
     if size == rows:
         floor(cdc, made, {}, warm(form, "first load", rows, [took for _, took in loads]), "true", "false", "false")
@@ -193,7 +195,7 @@ def mirror(
         running.wait_until_confirmed(timeout_s=600)
         took, done = seconds(made.run_once)
         print(f"{form}: {what}, {done.events:,} events {took:.1f} s = {done.events / took:,.0f}/s", flush=True)
-        if len(earlier) == 1 + WARM_RUNS:
+        if len(earlier) == COLD_RUNS + WARM_RUNS - 1:
             changed = f"id > {low + deletes} AND id <= {low + updates}"
             removed = f"id > {low} AND id <= {low + deletes}"
             if kind == "changelog":
@@ -207,10 +209,10 @@ def mirror(
         return [*earlier, took]
 
     times: list[float] = []
-    for _ in range(2 + WARM_RUNS):
+    for _ in range(COLD_RUNS + WARM_RUNS):
         times = run("inserts", size * 3 // 4, 0, 0, 0, times)
     times = []
-    for turn in range(2 + WARM_RUNS):
+    for turn in range(COLD_RUNS + WARM_RUNS):
         times = run("changes", size * 3 // 20, turn * size // 10, size // 2, size // 10, times)
     table = made.as_of()["public.t"]
     if kind == "changelog":
