@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any, ClassVar, Final
 
 from pyspark.sql import DataFrame, Row
@@ -49,6 +50,8 @@ _MAPPING = "delta.columnMapping.mode"
 _NOTE = "spark.databricks.delta.commitInfo.userMetadata"
 _KEEPS_ROWS = re.compile("OPTIMIZE|REORG|VACUUM .*|SET TBLPROPERTIES|UNSET TBLPROPERTIES|ADD COLUMNS|UPGRADE PROTOCOL")
 """The operations that change no row."""
+_DEFAULTS: Final[dict[str, set[str]]] = {}
+"""By method that `_with_defaults` has called: the methods that give the defaults of its arguments."""
 _TAGS_SEEN = 100
 """Versions to look back. If a plan is carried out again, its write is the last change that the mirror made."""
 _WRITES = ("MERGE", "WRITE")
@@ -122,10 +125,15 @@ class Delta(Target):
     def _java(self, table: str) -> Any:
         """Delta's object for a table."""
         spark: Any = self.spark
-        session, catalogs = spark._jsparkSession, spark._jvm.org.apache.spark.sql.delta.catalog.CatalogResolver  # noqa: SLF001
+        session, catalogs = spark._jsparkSession, self._catalogs  # noqa: SLF001
         names = session.sessionState().sqlParser().parseMultipartIdentifier(table)
         place = catalogs.getCatalogPluginAndIdentifier(session, names.head(), names.tail())
         return catalogs.getDeltaTableFromCatalog(session, place._1(), place._2())  # noqa: SLF001
+
+    @cached_property
+    def _catalogs(self) -> Any:
+        """The class of Java. To find it, Py4J looks for a class of each part of its name in all jars."""
+        return self._jvm.org.apache.spark.sql.delta.catalog.CatalogResolver
 
     def follower(self, table: str, version: int | None) -> int | None:
         now = self.version(table)
@@ -276,8 +284,10 @@ class StagedInDelta(Staged):
 
 def _with_defaults(java: Any, method: str, *given: Any) -> Any:
     """Call a method of Scala with the defaults of further arguments: how many there are depends on Delta's version."""
-    has, arguments = set(dir(java)), list(given)
-    while (default := f"{method}$default${len(arguments) + 1}") in has:
+    if method not in _DEFAULTS:  # Py4J asks Java for all members of the object
+        _DEFAULTS[method] = {name for name in dir(java) if name.startswith(f"{method}$default$")}
+    arguments = list(given)
+    while (default := f"{method}$default${len(arguments) + 1}") in _DEFAULTS[method]:
         arguments.append(getattr(java, default)())
     return getattr(java, method)(*arguments)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any, ClassVar, Final, TypeAlias
 from uuid import uuid4
 
@@ -86,10 +87,14 @@ class Iceberg(Target):
 
     def _java(self, table: str) -> Any:
         """Iceberg's object for a table, as it is now."""
-        spark: Any = self.spark
-        java = spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, table)  # noqa: SLF001
+        java = self._load(self.spark._jsparkSession, table)  # noqa: SLF001
         java.refresh()
         return java
+
+    @cached_property
+    def _load(self) -> Any:
+        """The method of Java. To find it, Py4J looks for a class of each part of its name in all jars."""
+        return self.spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable  # noqa: SLF001
 
     def readable(self, table: str, version: int) -> int:
         found = self._snapshots(table)
