@@ -35,8 +35,6 @@ FIELDS: Final = tuple(field.name for field in ENVELOPE)
 
 _LOST: Final = "array<struct<image:string,column:string,text:string>>"
 """Spark's type of `unrepresentable`."""
-LOST_BEFORE: Final = "size(array_remove(unrepresentable.image, 'after'))"
-"""How many entries of `unrepresentable` are of the image `before`, in SQL: they are the first ones."""
 _REST: Final = 2**31 - 1
 """A length for `substring` that no value reaches."""
 
@@ -58,6 +56,11 @@ def header(column: str = "value") -> Column:
     return f.when(is_confluent, f.substring(value, 1, CONFLUENT_HEADER_BYTES)).otherwise(
         f.substring(value, 1, HEADER_SIZE)
     )
+
+
+def entries_before(entries: str) -> str:
+    """How many `entries`, those of `unrepresentable`, are of the image `before`, in SQL: they are the first ones."""
+    return f"size(array_remove({entries}.image, 'after'))"
 
 
 def of_table(records: DataFrame, others: Sequence[bytes]) -> DataFrame:
@@ -261,7 +264,7 @@ def _field(
         if not lost:
             return decoded
         before, after = ([each.lost(column, image) for column, each in lost.items()] for image in ("before", "after"))
-        own = f.size(f.array_remove(decoded.getField("image"), "after"))
+        own = f.expr(entries_before("_event.unrepresentable"))
         return f.concat(f.slice(decoded, 1, own), *before, f.slice(decoded, own + 1, f.size(decoded)), *after)
     if name not in ("before", "after") or (not younger and all(len(known) == 1 for known in versions.values())):
         return decoded

@@ -24,7 +24,7 @@ from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as f
 
 from cdcd.avro.type_forms import FALLIBLE_KINDS, kind_of
-from cdcd.spark.reading.decoding import LOST_BEFORE, WriterOrder
+from cdcd.spark.reading.decoding import WriterOrder, entries_before
 from cdcd.spark.reading.missing_values import missing_values
 from cdcd.spark.reading.types import ddl
 from cdcd.spark.state.key_bounds import PARTS, Keys, keys_of_groups, least_and_most
@@ -429,10 +429,10 @@ def _texts(is_before: str) -> str:
 
     No lambda takes part: Spark compiles no step that has one, and would copy each event three times more.
     """
-    start = f"if({is_before}, 1, {LOST_BEFORE} + 1)"
-    length = f"if({is_before}, {LOST_BEFORE}, size(unrepresentable) - {LOST_BEFORE})"
-    columns, texts = (f"slice(unrepresentable.{name}, {start}, {length})" for name in ("column", "text"))
-    return f"if(size(unrepresentable) > 0 AND {length} > 0, map_from_arrays({columns}, {texts}), NULL)"
+    entries, first = "unrepresentable", entries_before("unrepresentable")
+    start, length = f"if({is_before}, 1, {first} + 1)", f"if({is_before}, {first}, size({entries}) - {first})"
+    columns, texts = (f"slice({entries}.{name}, {start}, {length})" for name in ("column", "text"))
+    return f"if(size({entries}) > 0 AND {length} > 0, map_from_arrays({columns}, {texts}), NULL)"
 
 
 def joined(one: Column, other: Column) -> Column:
