@@ -54,7 +54,7 @@ def test_cuts_are_the_slot_records(stream: StreamFixture, cdc: Cdc) -> None:
     for number in range(5):
         stream.sql(f"INSERT INTO t VALUES ({number})")
         daemon.wait_until_confirmed()
-    daemon.stop()  # on its own the server writes WAL, too, and the daemon a slot record for it
+    daemon.stop()  # else it adds a slot record for the WAL of an idle server
     topic = f"{stream.prefix}.public.t"
     records = stream.slot_records()
     cuts = cdc.cuts().collect()
@@ -161,7 +161,7 @@ def test_values_that_avro_cannot_hold_belong_to_the_row_before_or_after_a_change
         return [tuple(row) for row in flat.orderBy("_order").select(OP, "_lost", "_lost_before").collect()]
 
     assert found() == wanted
-    # What the events of before it get of a younger column stands beside their own.
+    # Earlier events get the default of the younger column. Their own values stay.
     stream.sql("ALTER TABLE t ADD f date DEFAULT 'infinity'", "INSERT INTO t VALUES (2)")
     wanted = [(op, lost and lost | {"f": high}, before and before | {"f": high}) for op, lost, before in wanted]
     assert found() == [*wanted, ("c", {"f": high}, None)]

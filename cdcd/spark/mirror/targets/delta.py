@@ -197,8 +197,9 @@ class Delta(Target):
 
     @contextmanager
     def tagging(self, tag: Tag) -> Iterator[None]:
-        tasks = min(_LOG_TASKS_MAX, int(self.spark.sparkContext.defaultParallelism))
-        with super().tagging(tag), self._set({} if self.spark.conf.get(_LOG_TASKS, None) else {_LOG_TASKS: str(tasks)}):
+        cores = int(self.spark.sparkContext.defaultParallelism)
+        is_chosen = self.spark.conf.get(_LOG_TASKS, None) is not None  # as `cdcd spark` does, for all that it runs
+        with super().tagging(tag), self._set({} if is_chosen else {_LOG_TASKS: str(min(cores, _LOG_TASKS_MAX))}):
             yield
 
     def seen(self, table: str) -> None:
