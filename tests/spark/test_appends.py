@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -14,7 +15,8 @@ from support.fix_spark import given, jobs
 from support.rendering import content
 from support.stream import StreamFixture
 
-from cdcd.spark.mirror.targets.target import Staged, Tag, Target
+from cdcd.spark.mirror.per_table import Layout
+from cdcd.spark.mirror.targets.target import SMALL_TABLE_MAX, Staged, Tag, Target
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -324,30 +326,103 @@ def test_two_processes_that_append_by_one_plan_add_the_rows_once(
         assert (target.tagged(table, tag), target.appended(table, tag)) == (not is_half, is_half)
 
 
-def test_a_merge_of_few_rows_into_a_small_table_of_delta_takes_few_jobs_and_no_setting_of_the_session(
-    spark: SparkSession, lake: Callable[[str], str]
+def add_one(target: Target, table: str, *, is_own: bool) -> None:
+    """Add 1 to v where the id is 7, as a batch of few events does. `is_own`: not by a copy of the session."""
+    spark = target.session_for_few(table)
+    assert (spark is target.spark) == is_own
+    target.source(spark.range(7, 8, 1, 1).selectExpr("int(id) id"), is_small=True).createOrReplaceTempView("few")
+    statement = f"MERGE INTO {table} t USING few s ON t.id = s.id WHEN MATCHED THEN UPDATE SET t.v = t.v + 1"
+    target.merge(table, statement, spark)
+
+
+def test_a_small_table_of_delta_is_merged_in_few_jobs_by_a_copy_of_the_session(
+    spark: SparkSession, lake: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from cdcd.spark.mirror.targets.delta import SMALL_SETTINGS, Delta
+    from cdcd.spark.mirror.targets.delta import Delta
 
     target, table = Delta(spark, {}), f"{lake('delta')}.t"
     target.create(table, "id int, v int")
     spark.range(1, 101, 1, 1).selectExpr("int(id) id", "0 v").writeTo(table).append()
-    before = [spark.conf.get(name, None) for name in SMALL_SETTINGS]
-    statement = f"MERGE INTO {table} t USING few s ON t.id = s.id WHEN MATCHED THEN UPDATE SET t.v = t.v + 1"
-    vectors = []
-    for number, rows_max in enumerate([1, None]):
-        spark.range(7, 8, 1, 1).selectExpr("int(id) id").createOrReplaceTempView("few")
+    before = [spark.conf.get(name, None) for name in Delta.few_settings]
+    vectors: list[Any] = []
+    for number, most in enumerate([SMALL_TABLE_MAX, 0]):
+        monkeypatch.setattr("cdcd.spark.mirror.targets.delta.SMALL_TABLE_MAX", most)
         began = jobs(spark)
         for _ in range(2):  # the second one is skipped
             with target.tagging(Tag("m", f"token{number}")):
-                target.merge(table, statement, rows_max)
-        assert rows_max is None or jobs(spark) - began <= 8
+                add_one(target, table, is_own=most == 0)
+        assert most == 0 or jobs(spark) - began <= 10
         assert spark.table(table).where("id = 7 OR v > 0").collect() == [(7, 1 + number)]
         assert target.tagged(table, Tag("m", f"token{number}"))
-        assert target.rows(table, 1).join(spark.table("few"), "id", "left_semi").count() == 1
         vectors.append(spark.sql(f"DESCRIBE HISTORY {table} LIMIT 1").first()["operationMetrics"])
     assert [metrics["numTargetDeletionVectorsAdded"] for metrics in vectors] == ["0", "1"]
-    assert [spark.conf.get(name, None) for name in SMALL_SETTINGS] == before
+    assert [spark.conf.get(name, None) for name in Delta.few_settings] == before
+
+
+def test_a_small_table_of_iceberg_keeps_one_file_and_a_larger_one_gets_deletion_vectors(
+    spark: SparkSession, lake: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cdcd.spark.mirror.targets.iceberg import Iceberg
+
+    target, table, chosen = Iceberg(spark, {}), f"{lake('iceberg')}.t", f"{lake('iceberg')}.chosen"
+    for name, mode in (table, {}), (chosen, {"write.merge.mode": "copy-on-write"}):
+        target.create(name, "id int, v int", Layout(properties=mode))
+        spark.range(1, 101, 1, 1).selectExpr("int(id) id", "0 v").writeTo(name).append()
+    files: dict[str, list[tuple[int, int]]] = {table: [], chosen: []}
+    # The table is small; large; small, but not so that it changes back; so small that it does.
+    for number, times in enumerate([1000, 0, 1.5, 1000], start=1):
+        size = int(target._java(table).currentSnapshot().summary()["total-files-size"])
+        most = int(times * size)
+        for module in "target", "iceberg":
+            monkeypatch.setattr(f"cdcd.spark.mirror.targets.{module}.SMALL_TABLE_MAX", most)
+        for name in table, chosen:
+            with target.tagging(Tag("m", f"token{number}")):
+                add_one(target, name, is_own=most == 0)
+            assert target.version(name) is not None  # the mirror asks after each merge: its session sees the change
+            assert spark.table(name).where("id = 7 OR v > 0").collect() == [(7, number)]
+            assert target.tagged(name, Tag("m", f"token{number}"))
+            rows = spark.sql(f"SELECT content FROM {name}.files").collect()
+            files[name].append((sum(row[0] == 0 for row in rows), sum(row[0] != 0 for row in rows)))
+    assert files == {table: [(1, 0), (2, 1), (3, 2), (1, 0)], chosen: [(1, 0)] * 4}
+
+
+def test_a_thread_that_has_no_session_appends_and_stages_by_the_copy(
+    spark: SparkSession, lake: Callable[[str], str]
+) -> None:
+    from cdcd.spark.mirror.targets.iceberg import Iceberg
+
+    target, table, tag = Iceberg(spark, {}), f"{lake('iceberg')}.t", Tag("m", "token")
+
+    def write() -> None:
+        copy = target.session_for_few(table)
+        target.create(table, "id int")
+        staged = target.stage(table, copy.range(1).selectExpr("int(id) id"), tag)
+        assert staged.publish()
+        target.append(table, copy.range(1, 2).selectExpr("int(id) id"), target.seen(table))
+
+    with target.tagging(tag), ThreadPoolExecutor(1) as pool:
+        pool.submit(write).result()
+    assert target.version(table) is not None
+    assert sorted(row.id for row in spark.table(table).collect()) == [0, 1]
+
+
+def test_the_copy_of_the_session_has_the_settings_that_the_session_has_now(
+    spark: SparkSession, lake: Callable[[str], str]
+) -> None:
+    from cdcd.spark.mirror.targets.iceberg import Iceberg
+
+    target, seen, name = Iceberg(spark, {}), [], f"{lake('iceberg')}.new"
+    with target.tagging(Tag("first", "token")):
+        copy = target.session_for_few(name)
+    for zone in "Asia/Tokyo", "Europe/Paris":
+        with given(spark, {"spark.sql.session.timeZone": zone}), target.tagging(Tag("m", zone)):
+            assert target.session_for_few(name) is copy
+            seen.append([copy.conf.get("spark.sql.session.timeZone"), *copy.sql("SELECT current_timezone()").first()])
+            assert copy.conf.get("spark.sql.iceberg.snapshot-property.cdcd.run.m") == zone
+    with target.tagging(Tag("other", "token")):
+        assert copy.conf.get("spark.sql.iceberg.snapshot-property.cdcd.run.m", None) is None
+        assert copy.conf.get("spark.sql.shuffle.partitions") == "1"
+    assert seen == [["Asia/Tokyo"] * 2, ["Europe/Paris"] * 2]
 
 
 @pytest.mark.parametrize("own", [None, "7"])

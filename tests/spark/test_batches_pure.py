@@ -43,23 +43,29 @@ def test_a_long_range_is_read_by_more_tasks_than_it_has_partitions(ends: list[in
     assert given.get("minPartitions") == tasks
 
 
-def test_a_topic_that_cannot_be_read_does_not_keep_the_others_from_being_read() -> None:
+def test_small_batches_are_read_together_by_their_session_and_an_error_does_not_keep_others_from_being_read() -> None:
     asked: list[list[str]] = []
 
     class Kafka:
         parallelism = 2
 
-        def ranges(self, ranges: dict[str, object]) -> None:
+        def ranges(self, ranges: dict[str, object], _: object) -> None:
             asked.append(sorted(ranges))
             raise GapError("retention has deleted the start", "", code="events-expired")
 
     def planned(name: str, end: int) -> tuple[MirroredTable, None]:
         return MirroredTable(f"p.public.{name}", "public", name, name, ["id"], [end], 0, None), None
 
+    def session_for_few(*targets: str) -> Any:
+        if targets == ("broken",):
+            raise GapError("the table's files are gone", "", code="mirror-load-again")
+        return "own" if any(target.startswith("large") for target in targets) else "few"
+
     kafka: Any = Kafka()
-    work = [planned("a", 5), planned("b", SMALL_MAX), planned("idle", 0), planned("long", SMALL_MAX + 1)]
-    with Batches(kafka, None).together(work):  # type: ignore[arg-type]
-        assert asked == [["p.public.a", "p.public.b"]]
+    names = ["a", "b", "large 1", "large 2", "broken"]
+    work = [*(planned(name, SMALL_MAX) for name in names), planned("idle", 0), planned("long", SMALL_MAX + 1)]
+    with Batches(kafka, None, session_for_few).together(work):  # type: ignore[arg-type]
+        assert asked == [["p.public.a", "p.public.b"], ["p.public.large 1", "p.public.large 2"]]
 
 
 def test_a_topic_of_several_kinds_is_read_once_unless_they_begin_at_different_places(
@@ -75,7 +81,7 @@ def test_a_topic_of_several_kinds_is_read_once_unless_they_begin_at_different_pl
         errors = staticmethod(nullcontext)
         parallelism = 2
 
-        def ranges(self, ranges: dict[str, tuple[list[int], list[int]]]) -> Records:
+        def ranges(self, ranges: dict[str, tuple[list[int], list[int]]], _: object) -> Records:
             asked.extend(f"{topic} {start[0]}" for topic, (start, _) in ranges.items())
             return Records()
 
@@ -86,7 +92,7 @@ def test_a_topic_of_several_kinds_is_read_once_unless_they_begin_at_different_pl
     kafka: Any = Kafka()
     monkeypatch.setattr("cdcd.spark.mirror.batches._headers", lambda *_: [])
     monkeypatch.setattr("cdcd.spark.mirror.batches._place", lambda: None)
-    batches = Batches(kafka, None)  # type: ignore[arg-type]
+    batches = Batches(kafka, None, lambda _: None)  # type: ignore[arg-type]
     work = [planned("a", None, 0), planned("a", "scd2", 0), planned("b", None, 7), planned("b", "changelog", 0)]
     with batches.together(work):
         for each in work:

@@ -89,6 +89,9 @@ class WorldDelta(Delta):
     def version(self, table: str) -> int:
         return len(self.spark.history[table]) - 1
 
+    def _copied(self) -> Any:
+        return self.spark
+
 
 class MemoryRunLog(RunLog):
     """The table of runs, in memory: it outlives processes."""
@@ -176,7 +179,7 @@ class WorldMerger(TableMerger):
 
     def __init__(self, world: World, target: Delta) -> None:
         writers: Any = SimpleNamespace(of=lambda *_: [SimpleNamespace(key=("id",))])
-        super().__init__(Batches(None, writers), target, PerTable())  # type: ignore[arg-type]
+        super().__init__(Batches(None, writers, target.session_for_few), target, PerTable())  # type: ignore[arg-type]
         self._world = world
 
     def merge(self, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt) -> MergedTable:

@@ -55,7 +55,10 @@ class Events:
 
 @dataclass(frozen=True)
 class Changes(Events):
-    """The events of a batch, looked through: without those of logical messages, and persisted while the batch is."""
+    """The events of a batch, looked through: without those of logical messages.
+
+    They or their records are persisted while the batch is.
+    """
 
     stats: BatchStats
 
@@ -226,8 +229,10 @@ class ChangeReader:
 
     def _looked_through(self, batch: Batch, made: Events) -> Changes:
         events = made.events
-        kept = batch.keep(events.selectExpr("struct(*) AS event"))  # one column is kept with less work
-        events = without_messages(kept.select("event.*"))
+        if not batch.is_small:
+            kept = batch.keep(events.selectExpr("struct(*) AS event"))  # one column is kept with less work
+            events = kept.select("event.*")
+        events = without_messages(events)
         stats = batch_stats(events, made.ordered)
         fills = {} if stats.last_truncate is not None else made.fills
         return Changes(events, made.columns, made.key, made.rules, made.missing, fills, made.succession, stats)

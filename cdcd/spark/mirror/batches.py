@@ -3,19 +3,20 @@
 Before: `planner` says from which offset to which. After: `table_merge` decodes a batch.
 
 A Spark job takes a tenth of a second, however little it does. So the records of all small batches are read together,
-and kept in memory. A small batch then has one partition, which needs no shuffle. The records of a large batch are read
-by the job that decodes them.
+and kept in memory. A small batch then has one partition, which needs no shuffle. If its table is small too, a session
+with settings for few rows reads it, and runs all that is made of it. The records of a large batch are read by the job
+that decodes them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from threading import Lock
 from typing import Final, Self, TypeAlias
 
-from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 from pyspark.storagelevel import StorageLevel
 
@@ -29,6 +30,9 @@ from cdcd.spark.reading.writer_schemas import Writers
 SMALL_MAX: Final = 5_000
 """Offsets of a small batch."""
 
+_SMALL_BYTES_MAX: Final = 1024 * 1024
+"""Bytes of the values of a small batch, once it is read."""
+
 Work: TypeAlias = "tuple[MirroredTable, MirroredTable | None]"
 """A table as planned, and as it was last published (None: never)."""
 
@@ -39,6 +43,8 @@ class Headers:
 
     values: Sequence[bytes]
     keys: Sequence[bytes]
+    bytes: int
+    """Those of all values."""
 
 
 class Batch:
@@ -66,6 +72,11 @@ class Batch:
         """Whether the records are persisted."""
         return self._headers is not None
 
+    @property
+    def is_small(self) -> bool:
+        """Whether it takes less work to decode the records again than to keep the events. The driver may hold them."""
+        return self._headers is not None and self.offsets <= SMALL_MAX and self._headers.bytes <= _SMALL_BYTES_MAX
+
     def headers(self) -> Headers:
         """The headers of all records, which are persisted for the next steps."""
         with self._lock:
@@ -84,9 +95,11 @@ class Batch:
 class Batches:
     """Reads batches. Several threads may use it."""
 
-    def __init__(self, kafka: KafkaReader, writers: Writers) -> None:
+    def __init__(self, kafka: KafkaReader, writers: Writers, session_for_few: Callable[..., SparkSession]) -> None:
+        """`session_for_few`: gives the session for few changes of tables, by their names."""
         self.kafka = kafka
         self.writers = writers
+        self._session_for_few = session_for_few
         self._together: Mapping[str, Batch] = {}
         """By topic: batches that are read once, the small ones in one Spark job."""
         self._shared: frozenset[str] = frozenset()
@@ -101,20 +114,28 @@ class Batches:
         # A table that was in quarantine, or was loaded, may begin at another place than the topic's others.
         alike = {topic: works[0] for topic, works in by_topic.items() if len({_range(*each) for each in works}) == 1}
         shared = frozenset(topic for topic in alike if len(by_topic[topic]) > 1)
-        small = {topic: (starts(*each), each[0].offsets) for topic, each in alike.items() if _is_small(*each)}
+        small: dict[SparkSession, dict[str, tuple[Sequence[int], Sequence[int]]]] = {}
+        # An error may be that of one table: then each table reads by itself, and one has the error.
+        for topic, each in alike.items():
+            if _is_small(*each):
+                with suppress(Exception):
+                    session = self._session_for_few(*(plan.target for plan, _ in by_topic[topic]))
+                    small.setdefault(session, {})[topic] = starts(*each), each[0].offsets
         with ExitStack() as stack:
             made: dict[str, Batch] = {}
-            # An error may be that of one topic: then each table reads by itself, and one has the error.
-            if len(small) > 1:
-                with suppress(Exception):
-                    records = self.kafka.ranges(small).where("value IS NOT NULL").select("topic", _place(), "value")
-                    records = records.coalesce(self.kafka.parallelism).persist(StorageLevel.MEMORY_AND_DISK)
-                    stack.callback(records.unpersist)
-                    found = _headers(records, "topic")
-                    made = {topic: _of_topic(records, topic, _length(*alike[topic]), found) for topic in small}
+            for session, ranges in small.items():
+                if len(ranges) > 1:
+                    with suppress(Exception):
+                        records = self.kafka.ranges(ranges, session).where("value IS NOT NULL")
+                        records = records.select("topic", _place(), "value").coalesce(self.kafka.parallelism)
+                        records = records.persist(StorageLevel.MEMORY_AND_DISK)
+                        stack.callback(records.unpersist)
+                        found = _headers(records, "topic")
+                        made |= {topic: _of_topic(records, topic, _length(*alike[topic]), found) for topic in ranges}
             for topic in shared:
                 with suppress(Exception):
-                    made[topic] = stack.enter_context(made[topic] if topic in made else self._batch(*alike[topic]))
+                    batch = made[topic] if topic in made else self._batch(*by_topic[topic])
+                    made[topic] = stack.enter_context(batch)
             self._together, self._shared = made, shared
             stack.callback(self._forget)
             yield
@@ -131,16 +152,19 @@ class Batches:
                 batch.headers()  # so the first table reads for all
                 yield batch
                 return
-            with batch or self._batch(plan, before) as own:
+            with batch or self._batch((plan, before)) as own:
                 yield own
 
-    def _batch(self, plan: MirroredTable, before: MirroredTable | None) -> Batch:
-        records = self.kafka.ranges({kafka_topic(plan.topic): (starts(plan, before), plan.offsets)})
+    def _batch(self, *works: Work) -> Batch:
+        """The batch that these tables take."""
+        plan, before = works[0]
+        length = _length(plan, before)
+        session = self._session_for_few(*(each.target for each, _ in works)) if length <= SMALL_MAX else None
+        records = self.kafka.ranges({kafka_topic(plan.topic): (starts(plan, before), plan.offsets)}, session)
         if kafka_topic(plan.topic) != plan.topic:
             self.writers.of(plan.schema, plan.name, plan.topic, "value")
             records = of_table(records, self.writers.of_others(plan.schema, plan.name))
         records = records.where("value IS NOT NULL").select(_place(), "value")
-        length = _length(plan, before)
         return Batch(records.coalesce(1) if length <= SMALL_MAX else records, length)
 
 
@@ -173,8 +197,9 @@ def _of_topic(records: DataFrame, topic: str, offsets: int, found: Sequence[Row]
 
 
 def _headers(records: DataFrame, *more: str) -> list[Row]:
-    """The headers of values and keys that there are, and the columns `more` with them."""
-    return list(records.select(*more, header().alias("value"), _key_header().alias("key")).distinct().collect())
+    """By `more`, the headers of values and keys that there are, and the bytes of their values."""
+    headers = records.select(*more, header().alias("header"), _key_header().alias("key"), f.length("value").alias("of"))
+    return list(headers.groupBy(*more, "header", "key").agg(f.sum("of").alias("bytes")).collect())
 
 
 def _key_header() -> Column:
@@ -194,5 +219,6 @@ def with_keys_of(records: DataFrame, start: bytes | None) -> DataFrame:
 
 
 def _distinct(rows: Sequence[Row]) -> Headers:
-    values = sorted({bytes(row["value"]) for row in rows})
-    return Headers(values, sorted({bytes(row["key"]) for row in rows if row["key"] is not None}))
+    values = sorted({bytes(row["header"]) for row in rows})
+    keys = sorted({bytes(row["key"]) for row in rows if row["key"] is not None})
+    return Headers(values, keys, sum(row["bytes"] for row in rows))

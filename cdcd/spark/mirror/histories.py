@@ -161,9 +161,10 @@ class HistoryMerger(TableMerger):
                 )
                 both.createOrReplaceTempView(view)
                 try:
-                    self._target.commit(plan.target, _statement(plan.target, source, truncates, filled(fills)))
+                    statement = _statement(plan.target, source, truncates, filled(fills))
+                    self._target.merge(plan.target, statement, both.sparkSession)
                 finally:
-                    self._target.spark.catalog.dropTempView(view)
+                    both.sparkSession.catalog.dropTempView(view)
         finally:
             states.unpersist()
         done = replace(plan, key=list(key), version=self._target.version(plan.target), columns=made.succession.last)

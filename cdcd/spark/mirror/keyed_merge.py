@@ -74,7 +74,7 @@ def merge_keyed(
     rows = net(events, repeats=repeated.any)
     names = [column["name"] for column in columns]
     source = MergeSource(
-        source_view(plan, attempt), key, fallible_names(key, columns), names, stats.unchanged, rows_max=stats.events
+        source_view(plan, attempt), key, fallible_names(key, columns), names, stats.unchanged, is_small=batch.is_small
     )
     truncates = stats.last_truncate is not None
     if not attempt.has_appended and (before is None or before.version is None):

@@ -47,8 +47,8 @@ class MergeSource:
     """The columns that a row may lack."""
     bounds: Bounds = field(default_factory=dict)
     """Of the rows' keys: the target's files outside are not read."""
-    rows_max: int | None = None
-    """The view has no more rows; None: nobody knows."""
+    is_small: bool = False
+    """The driver may hold the rows."""
 
 
 def merge(

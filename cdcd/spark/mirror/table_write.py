@@ -52,7 +52,7 @@ class TableWriter:
 
     def lacks(self, table: str, rows: DataFrame, key: Sequence[str], known: Keys) -> bool:
         """Whether the table lacks the keys of these rows, which `known` bounds."""
-        return not has_keys_of(self._target.rows(table, known.rows), rows, key, known)
+        return not has_keys_of(rows.sparkSession.table(table), rows, key, known)
 
     def append(self, table: str, rows: DataFrame, attempt: Attempt, *, merges_next: bool = False) -> None:
         """Add rows, which may lack columns of the table. `merges_next`: the attempt will also merge rows."""
@@ -99,15 +99,16 @@ class TableWriter:
         missing: Mapping[str, MissingValue | None] | None = None,
     ) -> None:
         """Merge collapsed rows; `truncates` and `missing` as for `merge_sql.merge`."""
+        rows = self._target.source(rows, is_small=source.is_small)
         rows.createOrReplaceTempView(source.view)
         statement = merge(
             table, source, deletes=self._deletes, truncates=truncates,
             has_deleted_column=DELETED in self._target.columns(table), missing=missing,
         )  # fmt: skip
         try:
-            self._target.merge(table, statement, source.rows_max)
+            self._target.merge(table, statement, rows.sparkSession)
         finally:
-            self._target.spark.catalog.dropTempView(source.view)
+            rows.sparkSession.catalog.dropTempView(source.view)
 
 
 def source_view(plan: MirroredTable, attempt: Attempt) -> str:

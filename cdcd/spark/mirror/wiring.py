@@ -109,7 +109,7 @@ def make_mirror(
     place = MirrorPlace(options.name, catalog, wanted, per_table)
     quarantine = Quarantine(options.table_errors, options.on_step)
     planner = Planner(topics.cuts, topics.names, place, options.rows_max, options.on_step, quarantine)
-    merger = HistoryMerger(Batches(topics.kafka, topics.writers), target, per_table)
+    merger = HistoryMerger(Batches(topics.kafka, topics.writers, target.session_for_few), target, per_table)
     run_log = RunLog(target, catalog, options.name, ReaderViews(target, views, options.tags).show)
     return Mirror(options.name, planner, run_log, merger, target, options.parallel, options.on_step, quarantine)
 

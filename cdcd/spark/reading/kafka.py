@@ -61,29 +61,31 @@ class KafkaReader:
         """Spark tasks that run at the same time."""
         return int(self._spark.sparkContext.defaultParallelism)
 
-    def ranges(self, ranges: Ranges) -> DataFrame:
+    def ranges(self, ranges: Ranges, spark: SparkSession | None = None) -> DataFrame:
         """The records of these ranges: topic, partition, offset, timestamp, key, value.
 
-        A long range is read by several tasks.
+        A long range is read by several tasks. `spark`: the session that reads them (None: the reader's own).
         """
+        spark = spark or self._spark
         starts = {topic: dict(enumerate(start)) for topic, (start, _) in ranges.items()}
         ends = {topic: dict(enumerate(end)) for topic, (_, end) in ranges.items()}
         assigned = {topic: sorted(partitions) for topic, partitions in ends.items()}
-        reader = self._batch().option("assign", json.dumps(assigned)).option("startingOffsets", json.dumps(starts))
+        reader = self._batch(spark).option("assign", json.dumps(assigned))
+        reader = reader.option("startingOffsets", json.dumps(starts)).option("endingOffsets", json.dumps(ends))
         length = sum(sum(end) - sum(start) for start, end in ranges.values())
         tasks = min(length // _TASK_OFFSETS_MIN, _TASKS_PER_CORE * self.parallelism)
         if tasks > sum(map(len, assigned.values())):
             reader = reader.option("minPartitions", tasks)
-        return self._load(reader.option("endingOffsets", json.dumps(ends)))
+        return _load(spark, reader)
 
     def whole(self, topic: str, since: int = EARLIEST) -> DataFrame:
         """The committed records of a topic. `since`: the first offset; only for a topic of one partition."""
-        reader = self._batch()
+        reader = self._batch(self._spark)
         if since == EARLIEST:
-            return self._load(reader.option("subscribe", topic).option("startingOffsets", "earliest"))
+            return _load(self._spark, reader.option("subscribe", topic).option("startingOffsets", "earliest"))
         reader = reader.option("assign", json.dumps({topic: [0]}))
         starts = json.dumps({topic: {"0": since}})
-        return self._load(reader.option("startingOffsets", starts).option("endingOffsets", "latest"))
+        return _load(self._spark, reader.option("startingOffsets", starts).option("endingOffsets", "latest"))
 
     def end(self, topic: str) -> int | None:
         """The offset after the last committed record of a topic of one partition, without a Spark job.
@@ -113,18 +115,8 @@ class KafkaReader:
             self._asks = False
             return None
 
-    def _batch(self) -> DataFrameReader:
-        return self._spark.read.format("kafka").options(**self._options, failOnDataLoss="true")
-
-    def _load(self, reader: DataFrameReader) -> DataFrame:
-        """Load with the newer of Spark's two sources."""
-        conf = self._spark.conf
-        older = conf.get(_OLDER_SOURCES) or ""
-        conf.set(_OLDER_SOURCES, ",".join(name for name in older.split(",") if name.strip() != "kafka"))
-        try:
-            return reader.load()
-        finally:
-            conf.set(_OLDER_SOURCES, older)
+    def _batch(self, spark: SparkSession) -> DataFrameReader:
+        return spark.read.format("kafka").options(**self._options, failOnDataLoss="true")
 
     def stream(self, topic: str, options: Mapping[str, str]) -> DataFrame:
         """The records of a topic as a stream. `options`: those of Spark's Kafka source; with failOnDataLoss = "false"
@@ -155,6 +147,16 @@ class KafkaReader:
             if translated is None:
                 raise
             raise translated from error
+
+
+def _load(spark: SparkSession, reader: DataFrameReader) -> DataFrame:
+    """Load with the newer of Spark's two sources."""
+    older = spark.conf.get(_OLDER_SOURCES) or ""
+    spark.conf.set(_OLDER_SOURCES, ",".join(name for name in older.split(",") if name.strip() != "kafka"))
+    try:
+        return reader.load()
+    finally:
+        spark.conf.set(_OLDER_SOURCES, older)
 
 
 def _to_cdcd_error(text: str, what: str, bootstrap: str) -> CdcdError | None:

@@ -19,7 +19,7 @@ from pyspark.sql import functions as f
 
 from cdcd.errors import SettingsError
 from cdcd.spark.mirror.per_table import Layout
-from cdcd.spark.mirror.targets.target import Staged, Tag, Target, decimal_of, is_conflict
+from cdcd.spark.mirror.targets.target import SMALL_TABLE_MAX, Staged, Tag, Target, decimal_of, is_conflict
 
 _WIDER: frozenset[tuple[str, str]] = frozenset(
     [("int", "bigint"), ("float", "double"), ("int", "double"), ("date", "timestamp_ntz")]
@@ -30,22 +30,9 @@ _RETENTION_H_MIN = 168
 _LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 """Spark takes it as a bound. VACUUM makes so many tasks, however small the table is: 10,000 if nobody says less."""
 _LISTING_TASKS_PER_CORE = 4
-_SMALL_ROWS_MAX = 5_000
-_SMALL_TABLE_MAX = 4 * 1024 * 1024
-"""Bytes of a table that a MERGE takes less time to write anew than to write the deletion vectors of."""
 _LOG_TASKS: Final = "spark.databricks.delta.snapshotPartitions"
 """After each commit Delta reads the table's log again, in so many tasks: 50 if nobody says less."""
 _LOG_TASKS_MAX = 50
-SMALL_SETTINGS: Final = {
-    "spark.databricks.delta.merge.deletionVectors.persistent": "false",
-    _LOG_TASKS: "1",
-    "spark.sql.shuffle.partitions": "1",
-    # A plan for few rows takes longer to compile, or to plan again after each stage, than to run.
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
-"""For few rows and a small table. A MERGE takes 6 Spark jobs then, and not 15."""
 _MAPPING = "delta.columnMapping.mode"
 _NOTE = "spark.databricks.delta.commitInfo.userMetadata"
 _KEEPS_ROWS = re.compile("OPTIMIZE|REORG|VACUUM .*|SET TBLPROPERTIES|UNSET TBLPROPERTIES|ADD COLUMNS|UPGRADE PROTOCOL")
@@ -72,6 +59,12 @@ class Delta(Target):
         "delta.deletedFileRetentionDuration": "interval 1 day",
         "delta.logRetentionDuration": "interval 2 days",
         "delta.checkpointInterval": "50",  # a checkpoint takes longer than a run's rows, which are two versions
+    }
+    few_settings: ClassVar[Mapping[str, str]] = {  # a MERGE takes 6 Spark jobs then, and not 15
+        **Target.few_settings,
+        "spark.databricks.delta.merge.deletionVectors.persistent": "false",
+        _LOG_TASKS: "1",
+        "spark.sql.datetime.java8API.enabled": "true",  # a java.sql.Date would have a change of calendars: see `source`
     }
 
     def check_layout(self, layout: Layout) -> None:
@@ -146,28 +139,20 @@ class Delta(Target):
         keeps_rows = all(_KEEPS_ROWS.fullmatch(operation) for operation in later.values())
         return max(later) if is_vacuumed and is_whole and keeps_rows else version
 
-    def rows(self, table: str, keys_max: int) -> DataFrame:
-        session = self._session_for_few(table, keys_max)
-        return super().rows(table, keys_max) if session is None else DataFrame(session.table(table), self.spark)
+    def source(self, rows: DataFrame, *, is_small: bool) -> DataFrame:
+        if not is_small or rows.sparkSession is not self._few:
+            return rows
+        # A MERGE plans its source several times. What the driver holds has a small plan.
+        few: Any = self._few
+        java = rows._jdf  # noqa: SLF001
+        return DataFrame(few._jsparkSession.createDataFrame(java.collectAsList(), java.schema()), few)  # noqa: SLF001
 
-    def merge(self, table: str, statement: str, rows_max: int | None) -> None:
-        session = self._session_for_few(table, rows_max)
-        if session is None:
-            super().merge(table, statement, rows_max)
-        else:
-            self.again_after_conflicts(table, lambda: session.sql(statement))
-
-    def _session_for_few(self, table: str, rows_max: int | None) -> Any:
-        """A copy of the session, with settings for few rows; None if there may be many, or the table is not small."""
-        if rows_max is None or rows_max > _SMALL_ROWS_MAX:
-            return None
-        # The checksum of a version knows the bytes of its files: their sum would be a Spark job.
-        if self._snapshot(table).computeChecksum().tableSizeBytes() > _SMALL_TABLE_MAX:
-            return None
-        session = self.spark._jsparkSession.cloneSession()  # noqa: SLF001
-        for name, value in SMALL_SETTINGS.items():
-            session.conf().set(name, value)
-        return session
+    def _is_small(self, table: str) -> bool:
+        # Most versions have a checksum, which knows the bytes of the files: their sum is a Spark job.
+        snapshot = self._snapshot(table)
+        known = snapshot.checksumOpt()
+        checksum = known.get() if known.isDefined() else snapshot.computeChecksum()
+        return int(checksum.tableSizeBytes()) <= SMALL_TABLE_MAX
 
     def put(self, table: str, rows: DataFrame, seen: int | None) -> None:
         # Delta takes an append for blind: it would add the rows to any later version. So this says what it has read.

@@ -8,7 +8,8 @@ got rows since it looked.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cached_property
@@ -17,29 +18,32 @@ from uuid import uuid4
 
 from py4j.protocol import Py4JError
 from pyspark.errors import IllegalArgumentException, PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from cdcd.errors import GapError, SettingsError
 from cdcd.spark.mirror.per_table import Layout
-from cdcd.spark.mirror.targets.target import Staged, Tag, Target, decimal_of, is_conflict
+from cdcd.spark.mirror.targets.target import SMALL_TABLE_MAX, Staged, Tag, Target, decimal_of, is_conflict
 from cdcd.spark.reading.missing_values import sql_text
 
 _WIDER: frozenset[tuple[str, str]] = frozenset([("int", "bigint"), ("float", "double")])
 Snapshots: TypeAlias = "Mapping[int, tuple[int | None, str]]"
 """By id of a snapshot: its parent's id, and the operation that has made it. `replace` keeps the rows."""
 
+_MERGE_MODE: Final = "write.merge.mode"
+_CHOSEN_MODE: Final = "cdcd.merge-mode"
+"""A property: the merge mode that cdcd has chosen. If a person chooses another one, cdcd leaves the table so."""
+
 _STAGED: Final = "cdcd_staged_"
 """How branches begin that have rows which are not published yet."""
 
 
 class Iceberg(Target):
-    """Format version 3: merge-on-read with deletion vectors."""
+    """Format version 3. A MERGE writes small tables anew (copy-on-write), and deletion vectors of the others."""
 
     using = "iceberg"
     properties: ClassVar[Mapping[str, str]] = {
         "format-version": "3",
-        "write.merge.mode": "merge-on-read",
         "write.update.mode": "merge-on-read",
         "write.delete.mode": "merge-on-read",
         # Each commit leaves a metadata.json, which names all snapshots: without this all of them stay for ever.
@@ -47,12 +51,52 @@ class Iceberg(Target):
     }
 
     log_properties: ClassVar[Mapping[str, str]] = {"history.expire.max-snapshot-age-ms": str(24 * 3600 * 1000)}
+    few_settings: ClassVar[Mapping[str, str]] = {
+        **Target.few_settings,
+        # Else Spark shuffles the rows, and first looks in a job of its own for the files that have them.
+        "spark.sql.iceberg.distribution-mode": "none",
+        "spark.sql.optimizer.runtime.rowLevelOperationGroupFilter.enabled": "false",
+        "spark.sql.iceberg.read.adaptive-split-size.enabled": "false",  # so one task reads the files, and writes one
+    }
 
     def check_layout(self, layout: Layout) -> None:
         if layout.cluster_by:
             raise SettingsError(
                 "Iceberg has no cluster_by", "Use partition_by, and order_by", code="mirror-settings-invalid"
             )
+
+    def _wanted(self, layout: Layout, has: Collection[str] = ()) -> dict[str, str]:
+        wanted = super()._wanted(layout)
+        return wanted if _MERGE_MODE in {*wanted, *has} else wanted | _chosen("copy-on-write")
+
+    def session_for_few(self, *tables: str) -> SparkSession:
+        spark = super().session_for_few(*tables)
+        if spark is not self.spark:
+            for table in filter(self.exists, tables):
+                self.refresh(table, spark)  # its catalog may keep the table as it was in the last run
+        return spark
+
+    def _is_small(self, table: str) -> bool:
+        return _bytes(self._current(table)) <= SMALL_TABLE_MAX
+
+    def merge(self, table: str, statement: str, spark: SparkSession) -> None:
+        self._choose_merge_mode(table)
+        super().merge(table, statement, spark)
+
+    def _choose_merge_mode(self, table: str) -> None:
+        """Let a MERGE write a small table anew: so the next one finds one file, and no deletion vector.
+
+        A table changes back only when it has shrunk to half of that size, so that it does not change all the time.
+        """
+        java = self._java(table)
+        properties = java.properties()
+        mode, size = properties.get(_CHOSEN_MODE), _bytes(java.currentSnapshot())
+        if mode is None or properties.get(_MERGE_MODE) != mode:
+            return
+        if mode == "copy-on-write" and size > SMALL_TABLE_MAX:
+            self.again_after_conflicts(table, lambda: self.set_properties(table, _chosen("merge-on-read")))
+        elif mode == "merge-on-read" and size <= SMALL_TABLE_MAX // 2:
+            self.again_after_conflicts(table, lambda: self.set_properties(table, _chosen("copy-on-write")))
 
     def order(self, table: str, columns: Sequence[str]) -> None:
         self.spark.sql(f"ALTER TABLE {table} WRITE ORDERED BY {', '.join(columns)}")
@@ -63,14 +107,14 @@ class Iceberg(Target):
             return before[1] == after[1] and before[0] <= after[0]
         return (old, new) in _WIDER
 
-    def refresh(self, table: str) -> None:
+    def refresh(self, table: str, spark: SparkSession | None = None) -> None:
         """Spark's catalog keeps a table for 30 s after its last use: whoever polls sees the same state for ever.
 
         Spark forgets the table first. Then it reads again what is in memory of it, and that may be of a snapshot which
         has expired.
         """
         with suppress(IllegalArgumentException):
-            self.spark.sql(f"REFRESH TABLE {table}")
+            (spark or self.spark).sql(f"REFRESH TABLE {table}")
 
     def version(self, table: str) -> int | None:
         snapshot = self._current(table)
@@ -85,9 +129,10 @@ class Iceberg(Target):
         """The Java object of the newest snapshot, or None. (The metadata table `refs` would run a Spark job.)"""
         return self._java(table).currentSnapshot()
 
-    def _java(self, table: str) -> Any:
-        """Iceberg's object for a table, as it is now."""
-        java = self._load(self.spark._jsparkSession, table)  # noqa: SLF001
+    def _java(self, table: str, spark: SparkSession | None = None) -> Any:
+        """Iceberg's object for a table, as it is now. `spark`: the session whose object it is (None: the mirror's)."""
+        session: Any = spark or self.spark
+        java = self._load(session._jsparkSession, table)  # noqa: SLF001
         java.refresh()
         return java
 
@@ -152,7 +197,9 @@ class Iceberg(Target):
         self.again_after_conflicts(table, append_once, "CommitFailed")
 
     def stage(self, table: str, rows: DataFrame, tag: Tag) -> Staged:
-        java, branch = self._java(table), f"{_STAGED}{uuid4().hex}"
+        spark = rows.sparkSession  # another session would not know the branch
+        self.refresh(table, spark)
+        java, branch = self._java(table, spark), f"{_STAGED}{uuid4().hex}"
         base = java.currentSnapshot()
         java.manageSnapshots().createBranch(branch, *([] if base is None else [base.snapshotId()])).commit()
         start = java.snapshot(branch).snapshotId()
@@ -163,7 +210,7 @@ class Iceberg(Target):
             raise
         java.refresh()
         end = java.snapshot(branch).snapshotId()
-        reader = self.spark.read.format("iceberg").option("start-snapshot-id", start).option("end-snapshot-id", end)
+        reader = spark.read.format("iceberg").option("start-snapshot-id", start).option("end-snapshot-id", end)
         return StagedInIceberg(java, branch, reader.load(table))
 
     def tagged(self, table: str, tag: Tag) -> bool:
@@ -244,6 +291,19 @@ class StagedInIceberg(Staged):
 
     def end(self) -> None:
         _remove_branch(self._java, self._branch)
+
+
+def _chosen(mode: str) -> dict[str, str]:
+    """The properties of a table whose merge mode cdcd has chosen."""
+    return {_MERGE_MODE: mode, _CHOSEN_MODE: mode}
+
+
+def _bytes(snapshot: Any) -> float:
+    """Bytes of all files of a snapshot, as Iceberg's object for it says (None: of no snapshot)."""
+    if snapshot is None:
+        return 0
+    said = snapshot.summary().get("total-files-size")
+    return math.inf if said is None else int(said)
 
 
 def _is_rewritten(version: int, now: int, known: Snapshots) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -33,6 +33,9 @@ _CONFLICTS: Final = (
 )  # fmt: skip
 _CAUSE_MAX: Final = 200
 """Characters of a conflict's first line that are shown."""
+
+SMALL_TABLE_MAX: Final = 4 * 1024 * 1024
+"""Bytes of the files of a table that takes less time to write anew than to note which of its rows are deleted."""
 
 
 @dataclass(frozen=True)
@@ -70,21 +73,43 @@ class Target:
     properties: ClassVar[Mapping[str, str]] = {}
     log_properties: ClassVar[Mapping[str, str]] = {}
     """More for the table of runs, of which nobody reads an older version."""
+    few_settings: ClassVar[Mapping[str, str]] = {
+        "spark.sql.shuffle.partitions": "1",
+        # A plan for few rows takes longer to compile, or to plan again after each stage, than to run.
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    }
+    """Of the session for few rows and small tables."""
 
     def __init__(
         self, spark: SparkSession, properties: Mapping[str, str], say: Callable[[str], None] = lambda _: None
     ) -> None:
         """`properties`: more TBLPROPERTIES for the tables that it creates. `say` gets a line for each conflict."""
         self.spark = spark
-        self._properties = {**self.properties, **properties}
+        self._given = properties
         self._say = say
+        self._few: SparkSession | None = None
+
+    def session_for_few(self, *tables: str) -> SparkSession:
+        """The session for few changes of these tables, inside `tagging`.
+
+        If they are small, it is a copy of the mirror's session, with settings for few rows. All tables use one copy,
+        because each copy has Spark's catalogs of its own.
+        """
+        are_small = all(not self.exists(table) or self._is_small(table) for table in tables)
+        return self._few if self._few is not None and are_small else self.spark
+
+    def _is_small(self, table: str) -> bool:
+        """Whether the table's files have SMALL_TABLE_MAX bytes at most."""
+        raise NotImplementedError
 
     def exists(self, table: str) -> bool:
         """Whether the table exists."""
         return bool(self.spark.catalog.tableExists(table))
 
-    def refresh(self, table: str) -> None:
-        """Let the session see what other processes have committed to the table."""
+    def refresh(self, table: str, spark: SparkSession | None = None) -> None:
+        """Let a session (None: the mirror's) see what others have committed to the table."""
 
     def create(self, table: str, columns: str, layout: Layout | None = None) -> None:
         """Make the table, unless it exists. `columns`: as in CREATE TABLE's parentheses."""
@@ -96,16 +121,23 @@ class Target:
             clauses.append(f"CLUSTER BY ({', '.join(layout.cluster_by)})")
         if layout.location:
             clauses.append(f"LOCATION {sql_text(layout.location)}")
-        if properties := self._properties | dict(layout.properties):
+        if properties := self._wanted(layout):
             clauses.append(f"TBLPROPERTIES ({_pairs(properties)})")
         self.spark.sql(" ".join(clauses))
 
     def adopt(self, table: str, layout: Layout) -> None:
         """Take a table that a person has made: give it the properties that it lacks."""
         has = {row["key"] for row in self.spark.sql(f"SHOW TBLPROPERTIES {table}").collect()}
-        wanted = self._properties | dict(layout.properties)
-        if lacking := {name: value for name, value in wanted.items() if name not in has}:
-            self.spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ({_pairs(lacking)})")
+        if lacking := {name: value for name, value in self._wanted(layout, has).items() if name not in has}:
+            self.set_properties(table, lacking)
+
+    def set_properties(self, table: str, properties: Mapping[str, str]) -> None:
+        """Give the table these properties."""
+        self.spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ({_pairs(properties)})")
+
+    def _wanted(self, layout: Layout, has: Collection[str] = ()) -> dict[str, str]:
+        """The properties of a table of the mirror. `has`: those that a person has given it."""
+        return {**self.properties, **self._given, **layout.properties}
 
     def property(self, table: str, name: str) -> str | None:
         """A property of the table; None if it has none of this name."""
@@ -190,13 +222,13 @@ class Target:
                 time.sleep(pause_s)
         return change()
 
-    def rows(self, table: str, keys_max: int) -> DataFrame:
-        """The table's rows, of which the caller looks up those of so many keys at most."""
-        return self.spark.table(table)
+    def source(self, rows: DataFrame, *, is_small: bool) -> DataFrame:
+        """The rows of a MERGE, as it reads them. `is_small`: the driver may hold them."""
+        return rows
 
-    def merge(self, table: str, statement: str, rows_max: int | None) -> None:
-        """Run a MERGE, and again as `commit` does. `rows_max`: its source has no more rows; None: nobody knows."""
-        self.commit(table, statement)
+    def merge(self, table: str, statement: str, spark: SparkSession) -> None:
+        """Run a MERGE, and again as `commit` does. `spark`: the session that knows its source."""
+        self.again_after_conflicts(table, lambda: spark.sql(statement))
 
     def put(self, table: str, rows: DataFrame, seen: int | None) -> None:
         """Add rows in one commit, unless the table has got other rows since this version.
@@ -237,7 +269,22 @@ class Target:
     def tagging(self, tag: Tag) -> Iterator[None]:
         """Mark every MERGE and append inside the `with` block, so that `tagged` finds it."""
         with self._set(self._tags(tag)):
+            self._few = self._copied()
             yield
+
+    def _copied(self) -> SparkSession:
+        """The session for few rows, with all settings that the mirror's session has now."""
+        own: Any = self.spark
+        few: Any = self._few
+        if few is None:
+            few = type(own)(own.sparkContext, own._jsparkSession.cloneSession())  # noqa: SLF001
+        else:
+            settings = few._jsparkSession.sessionState().conf().settings()  # noqa: SLF001
+            settings.clear()
+            settings.putAll(own._jsparkSession.sessionState().conf().settings())  # noqa: SLF001
+        for name, value in self.few_settings.items():
+            few.conf.set(name, value)
+        return few
 
     def replaced(self, table: str, mirror: str, version: int) -> bool:
         """Whether the table was overwritten inside `replacing(mirror, version)`."""
