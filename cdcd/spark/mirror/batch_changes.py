@@ -55,10 +55,7 @@ class Events:
 
 @dataclass(frozen=True)
 class Changes(Events):
-    """The events of a batch, looked through: without those of logical messages.
-
-    They or their records are persisted while the batch is.
-    """
+    """The events of a batch, looked through: without those of logical messages, and persisted while the batch is."""
 
     stats: BatchStats
 
@@ -229,10 +226,9 @@ class ChangeReader:
 
     def _looked_through(self, batch: Batch, made: Events) -> Changes:
         events = made.events
-        if not batch.is_small:
-            kept = batch.keep(events.selectExpr("struct(*) AS event"))  # one column is kept with less work
-            events = kept.select("event.*")
-        events = without_messages(events)
+        # One column is kept with less work. Each task that decodes leaves Java objects that Avro never forgets.
+        kept = batch.keep(events.selectExpr("struct(*) AS event"))
+        events = without_messages(kept.select("event.*"))
         stats = batch_stats(events, made.ordered)
         fills = {} if stats.last_truncate is not None else made.fills
         return Changes(events, made.columns, made.key, made.rules, made.missing, fills, made.succession, stats)

@@ -74,7 +74,7 @@ class Batch:
 
     @property
     def is_small(self) -> bool:
-        """Whether it takes less work to decode the records again than to keep the events. The driver may hold them."""
+        """Whether the driver may hold the events."""
         return self._headers is not None and self.offsets <= SMALL_MAX and self._headers.bytes <= _SMALL_BYTES_MAX
 
     def headers(self) -> Headers:
