@@ -43,8 +43,8 @@ class Headers:
 
     values: Sequence[bytes]
     keys: Sequence[bytes]
-    bytes: int
-    """Those of all values."""
+    value_bytes: int
+    """The length of all values of the batch together."""
 
 
 class Batch:
@@ -75,7 +75,7 @@ class Batch:
     @property
     def is_small(self) -> bool:
         """Whether the driver may hold the events."""
-        return self._headers is not None and self.offsets <= SMALL_MAX and self._headers.bytes <= _SMALL_BYTES_MAX
+        return self._headers is not None and self.offsets <= SMALL_MAX and self._headers.value_bytes <= _SMALL_BYTES_MAX
 
     def headers(self) -> Headers:
         """The headers of all records, which are persisted for the next steps."""
@@ -114,24 +114,19 @@ class Batches:
         # A table that was in quarantine, or was loaded, may begin at another place than the topic's others.
         alike = {topic: works[0] for topic, works in by_topic.items() if len({_range(*each) for each in works}) == 1}
         shared = frozenset(topic for topic in alike if len(by_topic[topic]) > 1)
-        small: dict[SparkSession, dict[str, tuple[Sequence[int], Sequence[int]]]] = {}
+        small: dict[SparkSession, dict[str, Work]] = {}
         # An error may be that of one table: then each table reads by itself, and one has the error.
         for topic, each in alike.items():
             if _is_small(*each):
                 with suppress(Exception):
                     session = self._session_for_few(*(plan.target for plan, _ in by_topic[topic]))
-                    small.setdefault(session, {})[topic] = starts(*each), each[0].offsets
+                    small.setdefault(session, {})[topic] = each
         with ExitStack() as stack:
             made: dict[str, Batch] = {}
-            for session, ranges in small.items():
-                if len(ranges) > 1:
+            for session, works in small.items():
+                if len(works) > 1:
                     with suppress(Exception):
-                        records = self.kafka.ranges(ranges, session).where("value IS NOT NULL")
-                        records = records.select("topic", _place(), "value").coalesce(self.kafka.parallelism)
-                        records = records.persist(StorageLevel.MEMORY_AND_DISK)
-                        stack.callback(records.unpersist)
-                        found = _headers(records, "topic")
-                        made |= {topic: _of_topic(records, topic, _length(*alike[topic]), found) for topic in ranges}
+                        made |= self._read_together(works, session, stack)
             for topic in shared:
                 with suppress(Exception):
                     batch = made[topic] if topic in made else self._batch(*by_topic[topic])
@@ -139,6 +134,15 @@ class Batches:
             self._together, self._shared = made, shared
             stack.callback(self._forget)
             yield
+
+    def _read_together(self, works: Mapping[str, Work], session: SparkSession, stack: ExitStack) -> dict[str, Batch]:
+        """By topic, the batches of these tables, which are persisted until the stack is closed."""
+        ranges = {topic: (starts(*work), work[0].offsets) for topic, work in works.items()}
+        records = self.kafka.ranges(ranges, session).where("value IS NOT NULL").select("topic", _place(), "value")
+        records = records.coalesce(self.kafka.parallelism).persist(StorageLevel.MEMORY_AND_DISK)
+        stack.callback(records.unpersist)
+        found = _headers(records, "topic")
+        return {topic: _of_topic(records, topic, _length(*work), found) for topic, work in works.items()}
 
     def _forget(self) -> None:
         self._together, self._shared = {}, frozenset()

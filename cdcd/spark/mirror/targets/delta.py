@@ -142,7 +142,7 @@ class Delta(Target):
     def source(self, rows: DataFrame, *, is_small: bool) -> DataFrame:
         if not is_small or rows.sparkSession is not self._few:
             return rows
-        # A MERGE plans its source several times. What the driver holds has a small plan.
+        # Delta plans the source of a MERGE several times. Rows that the driver holds have a small plan.
         few: Any = self._few
         java = rows._jdf  # noqa: SLF001
         return DataFrame(few._jsparkSession.createDataFrame(java.collectAsList(), java.schema()), few)  # noqa: SLF001

@@ -69,13 +69,6 @@ class Iceberg(Target):
         wanted = super()._wanted(layout)
         return wanted if _MERGE_MODE in {*wanted, *has} else wanted | _chosen("copy-on-write")
 
-    def session_for_few(self, *tables: str) -> SparkSession:
-        spark = super().session_for_few(*tables)
-        if spark is not self.spark:
-            for table in filter(self.exists, tables):
-                self.refresh(table, spark)  # its catalog may keep the table as it was in the last run
-        return spark
-
     def _is_small(self, table: str) -> bool:
         return _bytes(self._current(table)) <= SMALL_TABLE_MAX
 
@@ -91,12 +84,13 @@ class Iceberg(Target):
         java = self._java(table)
         properties = java.properties()
         mode, size = properties.get(_CHOSEN_MODE), _bytes(java.currentSnapshot())
-        if mode is None or properties.get(_MERGE_MODE) != mode:
-            return
-        if mode == "copy-on-write" and size > SMALL_TABLE_MAX:
-            self.again_after_conflicts(table, lambda: self.set_properties(table, _chosen("merge-on-read")))
-        elif mode == "merge-on-read" and size <= SMALL_TABLE_MAX // 2:
-            self.again_after_conflicts(table, lambda: self.set_properties(table, _chosen("copy-on-write")))
+        wanted = mode
+        if size > SMALL_TABLE_MAX:
+            wanted = "merge-on-read"
+        elif size <= SMALL_TABLE_MAX // 2:
+            wanted = "copy-on-write"
+        if mode is not None and properties.get(_MERGE_MODE) == mode and mode != wanted:
+            self.set_properties(table, _chosen(wanted))
 
     def order(self, table: str, columns: Sequence[str]) -> None:
         self.spark.sql(f"ALTER TABLE {table} WRITE ORDERED BY {', '.join(columns)}")

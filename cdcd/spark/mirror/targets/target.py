@@ -80,7 +80,7 @@ class Target:
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     }
-    """Of the session for few rows and small tables."""
+    """The settings of the copy of the session: see `session_for_few`."""
 
     def __init__(
         self, spark: SparkSession, properties: Mapping[str, str], say: Callable[[str], None] = lambda _: None
@@ -97,8 +97,12 @@ class Target:
         If they are small, it is a copy of the mirror's session, with settings for few rows. All tables use one copy,
         because each copy has Spark's catalogs of its own.
         """
-        are_small = all(not self.exists(table) or self._is_small(table) for table in tables)
-        return self._few if self._few is not None and are_small else self.spark
+        present = [table for table in tables if self.exists(table)]
+        if self._few is None or not all(map(self._is_small, present)):
+            return self.spark
+        for table in present:  # the copy's catalogs may keep the tables as they were in the last run
+            self.refresh(table, self._few)
+        return self._few
 
     def _is_small(self, table: str) -> bool:
         """Whether the table's files have SMALL_TABLE_MAX bytes at most."""
@@ -133,7 +137,7 @@ class Target:
 
     def set_properties(self, table: str, properties: Mapping[str, str]) -> None:
         """Give the table these properties."""
-        self.spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ({_pairs(properties)})")
+        self.commit(table, f"ALTER TABLE {table} SET TBLPROPERTIES ({_pairs(properties)})")
 
     def _wanted(self, layout: Layout, has: Collection[str] = ()) -> dict[str, str]:
         """The properties of a table of the mirror. `has`: those that a person has given it."""
