@@ -17,6 +17,7 @@ from support.stream import StreamFixture
 
 from cdcd.spark.mirror.per_table import Layout
 from cdcd.spark.mirror.targets.target import SMALL_TABLE_MAX, Staged, Tag, Target
+from cdcd.spark.reading.missing_values import sql_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -423,6 +424,14 @@ def test_the_copy_of_the_session_has_the_settings_that_the_session_has_now(
         assert copy.conf.get("spark.sql.iceberg.snapshot-property.cdcd.run.m", None) is None
         assert copy.conf.get("spark.sql.shuffle.partitions") == "1"
     assert seen == [["Asia/Tokyo"] * 2, ["Europe/Paris"] * 2]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["${spark.app.name}", "${env:PATH}", "$${x}", "${", "it's", "\\", "\\${x}", "\\'", "\\u0041", "\n\0\x1a%_", "ä"],
+)
+def test_a_text_of_a_statement_is_what_it_was(spark: SparkSession, text: str) -> None:
+    assert spark.sql(f"SELECT {sql_text(text)} AS text").collect() == [(text,)]
 
 
 @pytest.mark.parametrize("own", [None, "7"])

@@ -37,7 +37,9 @@ def test_for_each_thing_the_first_entry_that_says_it_counts() -> None:
     [("lower", "public_my_x20_orders"), ("escaped", "public_My_x20_Orders"), ("postgresql", "public_My Orders")],
 )
 def test_names_are_escaped_as_told(names: TableNames, wanted: str) -> None:
-    assert PerTable(names=names).target("public", "My Orders") == wanted
+    per_table = PerTable(names=names)
+    assert per_table.target("public", "My Orders") == wanted
+    assert per_table.target("public", "${env:HOME}").lower() == "public__x24__x7b_env_x3a_home_x7d_"
 
 
 def test_all_kinds_of_a_table_but_the_first_stand_behind_its_name_and_path() -> None:

@@ -213,7 +213,8 @@ class PerTable:
 
     def _filled(self, pattern: str, schema: str, table: str, further: Kind | None) -> str:
         names = {"schema": schema, "table": table}
-        if self._names != "postgresql":
+        # Spark puts the value of a variable for `${variable}` in each statement, also between backquotes.
+        if self._names != "postgresql" or "${" in schema + table:
             names = {part: avro_name(name) for part, name in names.items()}
         if self._names == "lower":
             names = {part: name.lower() for part, name in names.items()}

@@ -67,8 +67,8 @@ class MissingValue:
 
 
 def sql_text(text: str) -> str:
-    """A text as a literal of Spark SQL."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    """A text as a literal of Spark SQL, which replaces `${variable}` in all statements."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("${", "$\\{") + "'"
 
 
 def missing_values(writers: Sequence[Writer]) -> dict[str, MissingValue]:
