@@ -93,7 +93,6 @@ class Mirror:
                 self._publish(done)
                 return PublishedRun(done, 0, time.monotonic() - began)
             self._step(f"plan {planned.run}")
-            self._log.write(planned)
         elif any(t.id in self._loaded and t.loaded_lsn != self._loaded[t.id].loaded_lsn for t in planned.tables):
             raise Fenced(
                 f"another process has begun a run of the mirror {self._name} while this process loaded its tables",
@@ -294,8 +293,8 @@ class Mirror:
     def _merge(self, planned: Run, published: Run | None, *, is_fresh: bool) -> list[MergedTable]:
         """Carry out a plan: merge the tables that have new events, several at a time.
 
-        `is_fresh`: this process has made the plan just now. So nothing of it can be done yet, unless another process
-        has taken it over, which the formats find at the commit.
+        `is_fresh`: this process has made the plan just now, and writes it while it reads the events. So nothing of it
+        can be done yet, unless another process has taken it over, which the formats find at the commit.
         """
         known = known_tables(published, self._loaded)
         changed = touched(planned, known)
@@ -336,8 +335,8 @@ class Mirror:
             if exists and not is_untouched and self._target.tagged(table.target, tag):
                 return MergedTable(self._merger.merged_earlier(table, before), 0)
             appended = exists and not is_untouched and self._target.appended(table.target, tag)
-            self._check_target(table.target, before)
-            if before is not None and before.version is not None and not self._target.exists(table.target):
+            self._check_target(table.target, before, exists=exists)
+            if before is not None and before.version is not None and not exists:
                 self._merger.check_begins_anew(table, before)
                 before = replace(before, version=None, columns=None)
             self._step(f"merge {table.target}")
@@ -347,20 +346,19 @@ class Mirror:
 
         work = [with_start(table) for table in planned.tables]
         wanted = [(t, before) for t, before in work if t.id in changed - self._replacing and t.error is None]
-        with (
-            self._target.tagging(tag),
-            self._merger.reading_together(wanted),
-            ThreadPoolExecutor(self._parallel) as pool,
-        ):
-            return list(pool.map(one, work))
+        with self._target.tagging(tag), ThreadPoolExecutor(self._parallel) as pool:
+            written = pool.submit(self._log.write, planned) if is_fresh else None
+            with self._merger.reading_together(wanted):
+                if written is not None:
+                    written.result()
+                return list(pool.map(one, work))
 
     def _is_merged(self, target: str, tag: Tag) -> bool:
         of = self._target
         return of.exists(target) and of.is_own(target) and of.tagged(target, tag)
 
-    def _check_target(self, target: str, before: MirroredTable | None) -> None:
+    def _check_target(self, target: str, before: MirroredTable | None, *, exists: bool) -> None:
         """Raise RequestRejected if the target is not what the last run published: a MERGE would add to other rows."""
-        exists = self._target.exists(target)
         if before is None or before.version is None:
             if exists and not self._target.empty(target):
                 raise RequestRejected(
