@@ -55,7 +55,7 @@ COLD_RUNS = 3
 """The first runs of each kind, in which Java compiles."""
 WARM_RUNS = 3
 """The runs after them, of which the median counts."""
-SMALL_COLD_RUNS = 12
+SMALL_COLD_RUNS = 40
 """As COLD_RUNS, of few events: Java compiles what has run often."""
 
 

@@ -15,6 +15,7 @@ from support.fix_spark import given, jobs
 from support.rendering import content
 from support.stream import StreamFixture
 
+from cdcd.spark.mirror.batches import held
 from cdcd.spark.mirror.per_table import Layout
 from cdcd.spark.mirror.targets.target import SMALL_TABLE_MAX, Staged, Tag, Target
 from cdcd.spark.reading.missing_values import sql_text
@@ -331,7 +332,8 @@ def add_one(target: Target, table: str, *, is_own: bool) -> None:
     """Add 1 to v where the id is 7, as a batch of few events does. `is_own`: not by a copy of the session."""
     spark = target.session_for_few(table)
     assert (spark is target.spark) == is_own
-    target.source(spark.range(7, 8, 1, 1).selectExpr("int(id) id"), is_small=True).createOrReplaceTempView("few")
+    rows = spark.range(7, 8, 1, 1).selectExpr("int(id) id")
+    (rows if is_own else held(rows)).createOrReplaceTempView("few")
     statement = f"MERGE INTO {table} t USING few s ON t.id = s.id WHEN MATCHED THEN UPDATE SET t.v = t.v + 1"
     target.merge(table, statement, spark)
 
@@ -424,6 +426,31 @@ def test_the_copy_of_the_session_has_the_settings_that_the_session_has_now(
         assert copy.conf.get("spark.sql.iceberg.snapshot-property.cdcd.run.m", None) is None
         assert copy.conf.get("spark.sql.shuffle.partitions") == "1"
     assert seen == [["Asia/Tokyo"] * 2, ["Europe/Paris"] * 2]
+
+
+def test_rows_that_the_driver_holds_are_the_same_and_what_is_selected_of_them_needs_no_job(
+    spark: SparkSession, lake: Callable[[str], str]
+) -> None:
+    from cdcd.spark.mirror.targets.iceberg import Iceberg
+
+    target = Iceberg(spark, {})
+    with target.tagging(Tag("m", "token")):
+        few = target.session_for_few(f"{lake('iceberg')}.none")
+    values = [
+        *(f"date_from_unix_date({days})" for days in (-(2**31), -141_428, -141_427, 2**31 - 1)),
+        *(f"timestamp_micros({micros})" for micros in (-(2**63) + 1, -12_219_292_800_000_001, -1, 2**63 - 1)),
+        "timestamp_ntz'-4713-01-01 00:00:00.000001'", "timestamp_ntz'2026-03-29 02:30:00'", "9223372036854775807L",
+        "double('-0.0')", "double('NaN')", "float('Infinity')", "99999999999999999999999999999999999999BD", "X'00ff'",
+        "''", "array(1, NULL)", "map('a', NULL, 'b', 'x')", "struct(DATE'0001-01-01' AS d, NULL AS n)",
+        "cast(NULL AS struct<a: int>)", "cast(array() AS array<decimal(3,1)>)",
+    ]  # fmt: skip
+    rows = few.range(2).selectExpr(*(f"{value} AS c{index}" for index, value in enumerate(values)), "id")
+    same = held(rows)
+    assert same.schema == rows.schema
+    began = jobs(spark)
+    texts = [each.where("id > 0").selectExpr("cast(struct(*) AS string) AS text") for each in (same, rows)]
+    assert texts[0].collect() == texts[1].collect()
+    assert jobs(spark) - began == 1, "of the rows that nobody holds"
 
 
 @pytest.mark.parametrize(

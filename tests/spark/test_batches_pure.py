@@ -12,7 +12,14 @@ import pytest
 pytest.importorskip("pyspark")
 
 from cdcd.errors import GapError, KafkaUnavailable
-from cdcd.spark.mirror.batches import SMALL_MAX, Batches
+from cdcd.spark.mirror.batches import (
+    _HELD_BYTES_MAX,
+    _HELD_TOGETHER_BYTES_MAX,
+    SMALL_MAX,
+    Batches,
+    Headers,
+    _fitting,
+)
 from cdcd.spark.mirror.per_table import Kind
 from cdcd.spark.mirror.run_log import MirroredTable
 from cdcd.spark.reading.cuts import Cut, Cuts
@@ -66,6 +73,14 @@ def test_small_batches_are_read_together_by_their_session_and_an_error_does_not_
     work = [*(planned(name, SMALL_MAX) for name in names), planned("idle", 0), planned("long", SMALL_MAX + 1)]
     with Batches(kafka, None, session_for_few).together(work):  # type: ignore[arg-type]
         assert asked == [["p.public.a", "p.public.b"], ["p.public.large 1", "p.public.large 2"]]
+
+
+def test_the_driver_holds_small_batches_and_not_too_many_of_them() -> None:
+    sizes = {"huge": _HELD_BYTES_MAX + 1, "tiny": 1} | {f"b{n:03}": _HELD_BYTES_MAX for n in range(100)}
+    fitting = _fitting({topic: Headers([], [], size) for topic, size in sizes.items()})
+    assert fitting[0] == "tiny"
+    assert "huge" not in fitting
+    assert sum(sizes[topic] for topic in fitting) <= _HELD_TOGETHER_BYTES_MAX < (len(fitting) + 1) * _HELD_BYTES_MAX
 
 
 def test_a_topic_of_several_kinds_is_read_once_unless_they_begin_at_different_places(

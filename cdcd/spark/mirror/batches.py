@@ -3,9 +3,9 @@
 Before: `planner` says from which offset to which. After: `table_merge` decodes a batch.
 
 A Spark job takes a tenth of a second, however little it does. So the records of all small batches are read together,
-and kept in memory. A small batch then has one partition, which needs no shuffle. If its table is small too, a session
-with settings for few rows reads it, and runs all that is made of it. The records of a large batch are read by the job
-that decodes them.
+and then the driver holds them: what Spark selects of such rows it computes while it plans, without a job. If the table
+is small too, a session with settings for few rows runs all that is made of them. The records of a large batch are read
+by the job that decodes them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from threading import Lock
-from typing import Final, Self, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
@@ -23,15 +23,19 @@ from pyspark.storagelevel import StorageLevel
 from cdcd.avro.single_object import MARKER
 from cdcd.progress.records import kafka_topic
 from cdcd.spark.mirror.run_log import MirroredTable
+from cdcd.spark.mirror.targets.target import EXACT_DATES
 from cdcd.spark.reading.decoding import header, of_table
 from cdcd.spark.reading.kafka import KafkaReader
+from cdcd.spark.reading.missing_values import sql_text
 from cdcd.spark.reading.writer_schemas import Writers
 
 SMALL_MAX: Final = 5_000
 """Offsets of a small batch."""
 
-_SMALL_BYTES_MAX: Final = 1024 * 1024
-"""Bytes of the values of a small batch, once it is read."""
+_HELD_BYTES_MAX: Final = 256 * 1024
+"""Bytes of the values of a batch that the driver holds. Each byte may become one value of a row."""
+_HELD_TOGETHER_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Bytes of all batches that the driver holds."""
 
 Work: TypeAlias = "tuple[MirroredTable, MirroredTable | None]"
 """A table as planned, and as it was last published (None: never)."""
@@ -50,14 +54,17 @@ class Headers:
 class Batch:
     """The records of one table in one run. Use it in a `with` block: at its end Spark forgets what it keeps."""
 
-    def __init__(self, records: DataFrame, offsets: int, headers: Headers | None = None) -> None:
+    def __init__(
+        self, records: DataFrame, offsets: int, headers: Headers | None = None, *, is_held: bool = False
+    ) -> None:
         """`records`: kafka (partition, offset, timestamp, key), value; at `offsets` offsets.
 
-        `headers`: theirs, if these are persisted.
+        `headers`: theirs, if these are read. `is_held`: the driver holds them.
         """
         self.records = records
         self.offsets = offsets
         self._headers = headers
+        self.is_held = is_held
         self._kept = ExitStack()
         self._lock = Lock()
 
@@ -69,13 +76,8 @@ class Batch:
 
     @property
     def is_read(self) -> bool:
-        """Whether the records are persisted."""
+        """Whether the records are read, so that no step reads them from Kafka again."""
         return self._headers is not None
-
-    @property
-    def is_small(self) -> bool:
-        """Whether the driver may hold the events."""
-        return self._headers is not None and self.offsets <= SMALL_MAX and self._headers.value_bytes <= _SMALL_BYTES_MAX
 
     def headers(self) -> Headers:
         """The headers of all records, which are persisted for the next steps."""
@@ -86,10 +88,19 @@ class Batch:
             return self._headers
 
     def keep(self, frame: DataFrame) -> DataFrame:
-        """Persist what the first job that uses it computes."""
+        """Keep rows that are made of the records, for several steps.
+
+        Spark persists what the first job computes. Or the driver holds the rows, if it holds the records.
+        """
+        if self.is_held:
+            return held(frame)
         kept = frame.persist(StorageLevel.MEMORY_AND_DISK)
         self._kept.callback(kept.unpersist)
         return kept
+
+    def keep_whole(self, frame: DataFrame) -> DataFrame:
+        """As `keep`, for steps that take all columns: Spark persists one column with less work."""
+        return held(frame) if self.is_held else self.keep(frame.selectExpr("struct(*) AS row")).select("row.*")
 
 
 class Batches:
@@ -136,13 +147,22 @@ class Batches:
             yield
 
     def _read_together(self, works: Mapping[str, Work], session: SparkSession, stack: ExitStack) -> dict[str, Batch]:
-        """By topic, the batches of these tables, which are persisted until the stack is closed."""
+        """By topic, the batches of these tables, which are kept until the stack is closed."""
         ranges = {topic: (starts(*work), work[0].offsets) for topic, work in works.items()}
         records = self.kafka.ranges(ranges, session).where("value IS NOT NULL").select("topic", _place(), "value")
         records = records.coalesce(self.kafka.parallelism).persist(StorageLevel.MEMORY_AND_DISK)
         stack.callback(records.unpersist)
         found = _headers(records, "topic")
-        return {topic: _of_topic(records, topic, _length(*work), found) for topic, work in works.items()}
+        headers = {topic: _distinct([row for row in found if row["topic"] == topic]) for topic in works}
+        fitting = _fitting(headers) if session.conf.get(EXACT_DATES) == "true" else []
+        of_driver = held(records.where(f.col("topic").isin(fitting))) if fitting else records
+
+        def batch(topic: str) -> Batch:
+            is_held = topic in fitting
+            own = (of_driver if is_held else records.coalesce(1)).where(f"topic = {sql_text(topic)}")
+            return Batch(own.selectExpr("kafka", "value"), _length(*works[topic]), headers[topic], is_held=is_held)
+
+        return {topic: batch(topic) for topic in works}
 
     def _forget(self) -> None:
         self._together, self._shared = {}, frozenset()
@@ -195,9 +215,21 @@ def _is_small(plan: MirroredTable, before: MirroredTable | None) -> bool:
     return 0 < _length(plan, before) <= SMALL_MAX and kafka_topic(plan.topic) == plan.topic
 
 
-def _of_topic(records: DataFrame, topic: str, offsets: int, found: Sequence[Row]) -> Batch:
-    own = records.where(f.col("topic") == topic).drop("topic").coalesce(1)
-    return Batch(own, offsets, _distinct([row for row in found if row["topic"] == topic]))
+def _fitting(headers: Mapping[str, Headers]) -> list[str]:
+    """The topics whose batches the driver may hold, by the headers of all."""
+    fitting, total = [], 0
+    for topic, each in sorted(headers.items(), key=lambda item: item[1].value_bytes):
+        total += each.value_bytes
+        if each.value_bytes <= _HELD_BYTES_MAX and total <= _HELD_TOGETHER_BYTES_MAX:
+            fitting.append(topic)
+    return fitting
+
+
+def held(rows: DataFrame) -> DataFrame:
+    """The same rows, held by the driver. Their session has EXACT_DATES."""
+    java: Any = rows._jdf  # noqa: SLF001
+    session: Any = rows.sparkSession
+    return DataFrame(session._jsparkSession.createDataFrame(java.collectAsList(), java.schema()), session)  # noqa: SLF001
 
 
 def _headers(records: DataFrame, *more: str) -> list[Row]:

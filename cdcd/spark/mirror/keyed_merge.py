@@ -10,30 +10,28 @@ from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
 
 from cdcd.spark.mirror.batch_changes import Changes
 from cdcd.spark.mirror.batches import Batch
-from cdcd.spark.mirror.merge_sql import INSERTED, MergeSource
+from cdcd.spark.mirror.merge_sql import MergeSource
 from cdcd.spark.mirror.new_rows import NetRows, is_worth_appending, only_adds, parted, repeated_keys
 from cdcd.spark.mirror.run_log import MirroredTable
-from cdcd.spark.mirror.table_write import Attempt, TableWriter, inserted, source_view
-from cdcd.spark.state.as_of import check_keyed, with_columns, with_unknown
+from cdcd.spark.mirror.table_write import Attempt, TableWriter, source_view
+from cdcd.spark.state.as_of import check_keyed, with_columns
 from cdcd.spark.state.collapse import (
     OP,
-    UNREPRESENTABLE,
     after_truncate,
     collapse,
     fallible_names,
     fill_key_changes,
+    row_of_event,
     single_rows,
 )
 
 
 def inserts(events: DataFrame, columns: Sequence[dict[str, Any]]) -> DataFrame:
     """Flat events that insert rows of different keys, with all their columns, as the table's rows."""
-    rows = single_rows(events, columns).withColumn(INSERTED, f.col(UNREPRESENTABLE))
-    return inserted(rows, [column["name"] for column in columns])
+    return events.selectExpr(*row_of_event(columns))
 
 
 def merge_keyed(
@@ -56,13 +54,11 @@ def merge_keyed(
     may_append = is_worth_appending(stats.inserted.rows)
     is_mixed = may_append and repeated.of_inserts
 
-    if_new = with_unknown() if stats.unchanged else f.col(UNREPRESENTABLE)
-
     def net(some: DataFrame, *, repeats: bool) -> DataFrame:
         if not repeats:
-            return single_rows(some, columns).withColumn(INSERTED, if_new)
-        rows = collapse(some, columns, stats.unchanged, with_first_op=is_mixed).withColumn(INSERTED, if_new)
-        return batch.keep(rows) if is_mixed else rows
+            return single_rows(some, columns)
+        rows = collapse(some, columns, stats.unchanged, with_first_op=is_mixed)
+        return batch.keep(rows) if is_mixed or batch.is_held else rows
 
     def parts() -> NetRows:
         if is_mixed:
@@ -73,15 +69,13 @@ def merge_keyed(
 
     rows = net(events, repeats=repeated.any)
     names = [column["name"] for column in columns]
-    source = MergeSource(
-        source_view(plan, attempt), key, fallible_names(key, columns), names, stats.unchanged, is_small=batch.is_small
-    )
+    source = MergeSource(source_view(plan, attempt), key, fallible_names(key, columns), names, stats.unchanged)
     truncates = stats.last_truncate is not None
     if not attempt.has_appended and (before is None or before.version is None):
-        writer.append_existing(plan.target, rows, names, attempt)
+        writer.append_existing(plan.target, rows, source, attempt)
     elif attempt.has_appended or truncates or made.fills:
         writer.merge(rows, source, plan.target, truncates=truncates, missing=made.fills)
     elif only_adds(stats) and not repeated.any and writer.lacks(plan.target, rows, key, stats.keys):
-        writer.append_existing(plan.target, rows, names, attempt)
+        writer.append_existing(plan.target, rows, source, attempt)
     elif not (may_append and writer.append_and_merge(parts(), source, plan.target, attempt)):
         writer.merge(rows, replace(source, bounds=stats.keys.bounds), plan.target)

@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 from cdcd.errors import GapError
 from cdcd.spark.mirror.batch_changes import Changes
 from cdcd.spark.mirror.batches import Batch
-from cdcd.spark.mirror.merge_sql import DELETED, INSERTED, MergeSource
+from cdcd.spark.mirror.merge_sql import DELETED, MergeSource
 from cdcd.spark.mirror.run_log import MirroredTable
 from cdcd.spark.mirror.schema_evolution import OWN_COLUMNS
 from cdcd.spark.mirror.table_write import Attempt, TableWriter, source_view
@@ -45,7 +45,7 @@ def merge_keyless(
     row_key = [keyless_rows.HASH, keyless_rows.DUPLICATE]
     source = MergeSource(source_view(plan, attempt), row_key, [], names + row_key, made.stats.unchanged)
     if (before is None or before.version is None) and not attempt.has_appended:
-        writer.append_existing(plan.target, rows, source.columns, attempt)
+        writer.append_existing(plan.target, rows, source, attempt)
     else:
         writer.merge(rows, source, plan.target, truncates=truncates, missing=fills)
 
@@ -111,7 +111,6 @@ def _numbered(
         f.col("_order.seq").alias(SEQ),
         f.col("_last._ts").alias(COMMIT_TS),
         f.col("_last._lost").alias(UNREPRESENTABLE),
-        f.col("_last._lost").alias(INSERTED),
         f.when(f.col("_net") > 0, "u").otherwise("d").alias(OP),
         f.expr("cast(array() as array<string>)").alias(UNCHANGED),
     )

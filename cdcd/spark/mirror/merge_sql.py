@@ -13,15 +13,13 @@ from decimal import Decimal
 from typing import Final, Literal, TypeAlias
 
 from cdcd.spark.reading.missing_values import MissingValue, sql_text
-from cdcd.spark.state.collapse import COMMIT_LSN, COMMIT_TS, OP, SEQ, UNCHANGED, UNREPRESENTABLE
+from cdcd.spark.state.collapse import COMMIT_LSN, COMMIT_TS, OP, SEQ, UNCHANGED, UNREPRESENTABLE, with_unknown
 from cdcd.spark.state.key_bounds import Bounds
 
 Deletes: TypeAlias = Literal["hard", "soft"]
 
 DELETED: Final = "_is_deleted"
 """Not `_deleted`: that is a metadata column of Iceberg."""
-INSERTED: Final = "_x0_unrepresentable_if_new"
-"""A column of the source: UNREPRESENTABLE for a row that the target does not have yet."""
 
 _META: Final = (COMMIT_LSN, SEQ, COMMIT_TS)
 _NEWER: Final = (
@@ -47,8 +45,6 @@ class MergeSource:
     """The columns that a row may lack."""
     bounds: Bounds = field(default_factory=dict)
     """Of the rows' keys: the target's files outside are not read."""
-    is_small: bool = False
-    """The driver may hold the rows."""
 
 
 def merge(
@@ -72,7 +68,7 @@ def merge(
     meta = {name: f"s.{name}" for name in _META}
     deleted = {DELETED: "true"} if soft else {}
     exists = {DELETED: "false"} if soft or has_deleted_column else {}
-    inserted = values | meta | {UNREPRESENTABLE: f"s.{INSERTED}"} | exists
+    inserted = values | meta | {UNREPRESENTABLE: unrepresentable_if_new(source, "s.")} | exists
     kept = {
         name: f"CASE WHEN array_contains(s.{UNCHANGED}, '{name}') THEN t.`{name}` ELSE s.`{name}` END"
         for name in source.unchanged
@@ -93,6 +89,11 @@ def merge(
     elif missing:
         clauses.append(f"WHEN NOT MATCHED BY SOURCE THEN UPDATE SET {_set(filled(missing))}")
     return "\n".join(clauses)
+
+
+def unrepresentable_if_new(source: MergeSource, prefix: str = "") -> str:
+    """UNREPRESENTABLE of a source's row that the target does not have yet, in SQL. `prefix`: what names the source."""
+    return with_unknown(prefix) if source.unchanged else f"{prefix}{UNREPRESENTABLE}"
 
 
 def condition(source: MergeSource) -> str:

@@ -16,6 +16,7 @@ from threading import Thread
 from typing import Any, TypeAlias
 
 from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as f
 
 from cdcd.spark.mirror.batch_changes import ChangeReader, Changes, Events
 from cdcd.spark.mirror.batches import Batch
@@ -91,7 +92,7 @@ class StagedAppends:
 
     def _append(self, likely: Events, plan: MirroredTable, attempt: Attempt, rows: Rows, fits: _Fits) -> Changes | None:
         observed = Observation()
-        events = without_messages(likely.events.observe(observed, *counts(likely.ordered)))
+        events = without_messages(likely.events.observe(observed, *map(f.expr, counts(likely.ordered))))
         with self._writer(likely).staged(plan.target, rows(events, likely.columns), attempt) as staged:
             found = _counted(observed)
             if found is None:

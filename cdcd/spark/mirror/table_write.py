@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from cdcd.spark.mirror.merge_sql import DELETED, INSERTED, Deletes, MergeSource, merge
+from cdcd.spark.mirror.merge_sql import DELETED, Deletes, MergeSource, merge, unrepresentable_if_new
 from cdcd.spark.mirror.new_rows import EXISTS, NetRows, has_keys_of, is_worth_appending
 from cdcd.spark.mirror.run_log import MirroredTable
 from cdcd.spark.mirror.targets.target import Staged, Tag, Target
@@ -72,9 +72,9 @@ class TableWriter:
         finally:
             staged.end()
 
-    def append_existing(self, table: str, rows: DataFrame, columns: Sequence[str], attempt: Attempt) -> None:
-        """Add those of the collapsed rows that exist to an empty table."""
-        self.append(table, inserted(rows.where(EXISTS), columns), attempt)
+    def append_existing(self, table: str, rows: DataFrame, source: MergeSource, attempt: Attempt) -> None:
+        """Add those of the collapsed rows that exist to a table without their keys. `source`: as for `merge`."""
+        self.append(table, _inserted(rows, source), attempt)
 
     def append_and_merge(self, rows: NetRows, source: MergeSource, table: str, attempt: Attempt) -> bool:
         """Append the inserted rows, and merge the others; does nothing, and returns False, unless the table lacks them.
@@ -83,8 +83,7 @@ class TableWriter:
         """
         if not is_worth_appending(rows.new) or not self.lacks(table, rows.inserted, source.key, rows.inserted_keys):
             return False
-        added = inserted(rows.inserted.where(EXISTS), source.columns)
-        self.append(table, added, attempt, merges_next=bool(rows.other_keys.rows))
+        self.append(table, _inserted(rows.inserted, source), attempt, merges_next=bool(rows.other_keys.rows))
         if rows.other_keys.rows:
             self.merge(rows.others, replace(source, bounds=rows.other_keys.bounds), table)
         return True
@@ -99,7 +98,6 @@ class TableWriter:
         missing: Mapping[str, MissingValue | None] | None = None,
     ) -> None:
         """Merge collapsed rows; `truncates` and `missing` as for `merge_sql.merge`."""
-        rows = self._target.source(rows, is_small=source.is_small)
         rows.createOrReplaceTempView(source.view)
         statement = merge(
             table, source, deletes=self._deletes, truncates=truncates,
@@ -116,6 +114,8 @@ def source_view(plan: MirroredTable, attempt: Attempt) -> str:
     return f"cdcd_source_{attempt.tag.token}_{abs(hash(plan.id))}"
 
 
-def inserted(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """Collapsed rows as a MERGE inserts them."""
-    return rows.select(*columns, COMMIT_LSN, SEQ, COMMIT_TS, f.col(INSERTED).alias(UNREPRESENTABLE))
+def _inserted(rows: DataFrame, source: MergeSource) -> DataFrame:
+    """Those of the collapsed rows that exist, as a MERGE inserts them."""
+    columns = (f"`{name}`" for name in source.columns)
+    lost = f"{unrepresentable_if_new(source)} AS {UNREPRESENTABLE}"
+    return rows.where(EXISTS).selectExpr(*columns, COMMIT_LSN, SEQ, COMMIT_TS, lost)

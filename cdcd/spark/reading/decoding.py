@@ -22,11 +22,10 @@ from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
-from pyspark.sql.avro.functions import from_avro
 
 from cdcd.avro.envelope_fields import ENVELOPE
 from cdcd.avro.single_object import HEADER_SIZE
-from cdcd.spark.reading.missing_values import MissingValue, missing_values
+from cdcd.spark.reading.missing_values import MissingValue, missing_values, sql_text
 from cdcd.spark.reading.types import avro_resolves, cast, common_fields, envelope
 from cdcd.spark.reading.writer_schemas import CONFLUENT_HEADER_BYTES, Writer
 
@@ -35,8 +34,7 @@ FIELDS: Final = tuple(field.name for field in ENVELOPE)
 
 _LOST: Final = "array<struct<image:string,column:string,text:string>>"
 """Spark's type of `unrepresentable`."""
-_REST: Final = 2**31 - 1
-"""A length for `substring` that no value reaches."""
+_HEADER: Final = f"substring({{c}}, 1, if(startswith({{c}}, X'00'), {CONFLUENT_HEADER_BYTES}, {HEADER_SIZE}))"
 
 
 def common_columns(writers: Sequence[Writer]) -> list[dict[str, Any]]:
@@ -51,11 +49,7 @@ def common_columns(writers: Sequence[Writer]) -> list[dict[str, Any]]:
 
 def header(column: str = "value") -> Column:
     """The first bytes of a record, which name its schema: ten, or five in Confluent's wire format."""
-    value = f.col(column)
-    is_confluent = f.substring(value, 1, 1) == f.lit(b"\x00")
-    return f.when(is_confluent, f.substring(value, 1, CONFLUENT_HEADER_BYTES)).otherwise(
-        f.substring(value, 1, HEADER_SIZE)
-    )
+    return f.expr(_HEADER.format(c=column))
 
 
 def entries_before(entries: str) -> str:
@@ -87,28 +81,36 @@ def decode(
     """
     versions = _versions(writers, columns)
     younger = _younger_columns(writers, versions)
-    event: Column | None = None
-    number = f.lit(None)
-    for index, each in reversed(list(enumerate(writers))):
-        wrote_it = f.startswith("value", f.lit(each.header))
-        decoded = _from_avro(each, versions)
-        event = f.when(wrote_it, decoded) if event is None else event.when(wrote_it, decoded)
-        number = f.when(wrote_it, f.lit(index)).otherwise(number)
-    unknown = f.raise_error(
-        f.concat(
-            f.lit(f"cdcd: a record of {topic} names a schema that was not known when the query was made: "),
-            f.lower(f.hex(header())),
-            f.lit(". Start the query again: schemas are read at its start"),
-        )
-    )
-    if takes_unknown:
-        unknown = f.lit(None)
-    event = unknown if event is None else event.otherwise(unknown)
-    kept = [name for name in records.columns if name != "value"]
-    writer = [number.alias("_writer")] if younger else []
-    records = records.where("value IS NOT NULL").select(*kept, event.alias("_event"), *writer)
     other = _other_spellings(writers, versions)
+    # As text: each function of PySpark's is a call of Java's, and there would be hundreds.
+    wrote = {f"startswith(value, {_binary(each.header)})": each for each in writers}
+    decoded = {condition: _from_avro(each, versions) for condition, each in wrote.items()}
+    number = _case({condition: str(index) for index, condition in enumerate(wrote)}, "NULL")
+    kept = [f"`{name}`" for name in records.columns if name != "value"]
+    writer = [f"{number} AS _writer"] if younger else []
+    unknown = "NULL" if takes_unknown else _unknown(topic)
+    records = records.where("value IS NOT NULL").selectExpr(*kept, f"{_case(decoded, unknown)} AS _event", *writer)
+    if not younger and not other and all(len(known) == 1 for known in versions.values()):
+        return records.selectExpr(*(f"_event.{name}" for name in FIELDS), *kept)
     return records.select(*(_field(name, versions, younger, other).alias(name) for name in FIELDS), *kept)
+
+
+def _case(values: Mapping[str, str], otherwise: str) -> str:
+    """In SQL: the value of the first condition that holds."""
+    cases = "".join(f" WHEN {condition} THEN {value}" for condition, value in values.items())
+    return f"CASE{cases} ELSE {otherwise} END" if cases else otherwise
+
+
+def _binary(value: bytes) -> str:
+    return f"X'{value.hex()}'"
+
+
+def _unknown(topic: str) -> str:
+    text = f"cdcd: a record of {topic} names a schema that was not known when the query was made: "
+    return (
+        f"raise_error(concat({sql_text(text)}, lower(hex({_HEADER.format(c='value')})), "
+        "'. Start the query again: schemas are read at its start'))"
+    )
 
 
 def _other_spellings(writers: Sequence[Writer], versions: Iterable[str]) -> dict[str, str]:
@@ -136,15 +138,21 @@ def _spelled(columns: Iterable[dict[str, Any]]) -> dict[str, str]:
     return {column["name"].lower(): column["name"] for column in columns}
 
 
-def _from_avro(writer: Writer, versions: Mapping[str, list[dict[str, Any]]]) -> Column:
+def _from_avro(writer: Writer, versions: Mapping[str, list[dict[str, Any]]]) -> str:
+    """In SQL: the event that this writer wrote."""
     reader = envelope([each for known in versions.values() for each in known], writer.schema, FIELDS)
     names, spelled = {}, {name.lower(): name for name in versions}
     for column in writer.columns:
         name = spelled.get(column["name"].lower(), column["name"])
         of_its_type = (each["name"] for each in versions.get(name, ()) if each["type"] == column["type"])
         names[column["name"]] = next(of_its_type, name)
-    payload = f.substring("value", len(writer.header) + 1, _REST)
-    return from_avro(payload, writer.renamed(names), {"mode": "FAILFAST", "avroSchema": reader})
+    schemas = f"{_json(writer.renamed(names))}, map('mode', 'FAILFAST', 'avroSchema', {_json(reader)})"
+    return f"from_avro(substring(value, {len(writer.header) + 1}), {schemas})"
+
+
+def _json(text: str) -> str:
+    """JSON as a raw literal of SQL, in which Spark replaces no `${variable}`."""
+    return "r'" + text.replace("'", "\\u0027").replace("$", "\\u0024") + "'"
 
 
 @dataclass(frozen=True)

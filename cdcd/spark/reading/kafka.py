@@ -48,7 +48,7 @@ class KafkaReader:
         """Whether this process asks for ends of topics: see `end`."""
         self._options = {
             # At the end of a range the consumer waits for records that never come: 500 ms a partition by default.
-            "kafka.fetch.max.wait.ms": "20",
+            "kafka.fetch.max.wait.ms": "1",
             # With Kafka's default, 500, the consumer polls every half millisecond, and reading takes twice as long.
             "kafka.max.poll.records": "5000",
             **{f"kafka.{name}": value for name, value in options.items()},

@@ -33,6 +33,7 @@ from cdcd.spark.state.collapse import (
     flatten,
     joined,
     stats_in_one_pass,
+    with_unknown,
     without_lost_columns,
     without_messages,
 )
@@ -62,7 +63,8 @@ def fold(
     if stats.has_incomplete_key_change:
         flat = fill_key_changes(flat, None, columns, key)
     left = collapse(flat, columns, stats.unchanged).where(f.col(OP) != "d")
-    return left.withColumn(UNREPRESENTABLE, with_unknown()).select(*names, COMMIT_LSN, SEQ, COMMIT_TS, UNREPRESENTABLE)
+    shown = (f"`{name}`" for name in names)
+    return left.selectExpr(*shown, COMMIT_LSN, SEQ, COMMIT_TS, f"{with_unknown()} AS {UNREPRESENTABLE}")
 
 
 def _fold_keyless(flat: DataFrame, names: Sequence[str], table: str) -> DataFrame:
@@ -162,13 +164,6 @@ def _apply_keyed(
         *(value_of(column["name"], ddl(column["type"])) for column in columns),
         lost.otherwise(f.col(f"t.{UNREPRESENTABLE}")).alias(UNREPRESENTABLE),
     )
-
-
-def with_unknown() -> Column:
-    """UNREPRESENTABLE, with a null text for each column that no event has: its row is older than the topic."""
-    unknown = f.map_from_entries(f.transform(UNCHANGED, lambda name: f.struct(name, f.lit(None).cast("string"))))
-    lost = f.col(UNREPRESENTABLE)
-    return f.when(f.size(UNCHANGED) == 0, lost).when(lost.isNull(), unknown).otherwise(f.map_concat(lost, unknown))
 
 
 def check_keyed(stats: BatchStats, table: str, *, had_key: bool) -> None:

@@ -96,7 +96,7 @@ def flatten(events: DataFrame, columns: Sequence[dict[str, Any]], key: Sequence[
     all of it), _unkeyed (the table has a key, and the event came without), _key.
     """
     lost, lost_before = _texts("op = 'd'"), _texts("true")
-    flat = events.selectExpr(  # as text: each function of PySpark's is a call of Java's, and there would be hundreds
+    return events.selectExpr(  # as text: each function of PySpark's is a call of Java's, and there would be hundreds
         "named_struct('lsn', source.commit_lsn, 'seq', source.seq) AS _order",
         "source.lsn AS _lsn",
         f"op AS {OP}",
@@ -107,8 +107,8 @@ def flatten(events: DataFrame, columns: Sequence[dict[str, Any]], key: Sequence[
         "if(identity = 'full', before, NULL) AS _before",
         f"{lost_before} AS _lost_before",
         f"{'kafka.key IS NULL' if key else 'false'} AS _unkeyed",
+        f"{_key(key, columns)} AS _key",
     )
-    return flat.withColumn("_key", f.expr(_key(key, columns)))
 
 
 def without_messages(events: DataFrame) -> DataFrame:
@@ -146,7 +146,7 @@ def batch_stats(events: DataFrame, ordered: Sequence[str] = ()) -> BatchStats:
 
     Twice, if there are truncates, or events without a key or without all columns.
     """
-    found = events.agg(*counts(ordered)).collect()[0].asDict()
+    found = events.selectExpr(*counts(ordered)).collect()[0].asDict()
     return stats_of(found, ordered, _details(events) if needs_details(found) else {})
 
 
@@ -162,8 +162,8 @@ def needs_details(found: Mapping[str, Any]) -> bool:
     return bool(found["t"] or found["unkeyed"] or found["lacking"])
 
 
-def counts(ordered: Sequence[str] = ()) -> list[Column]:
-    """Aggregates of flat events for `stats_of`. `ordered`: as there."""
+def counts(ordered: Sequence[str] = ()) -> list[str]:
+    """Aggregates of flat events for `stats_of`, in SQL. `ordered`: as there."""
     made = {each: f"count_if({OP} = '{each}')" for each in _OPS} | {
         "unknown": f"count_if({OP} IS NULL)",
         "unkeyed": "count_if(_unkeyed)",
@@ -172,7 +172,7 @@ def counts(ordered: Sequence[str] = ()) -> list[Column]:
     for some, has_op in ("c", f"{OP} = 'c'"), ("rud", f"{OP} IN ('r', 'u', 'd')"):
         values = [f"if({has_op}, _key.`{name}`, NULL)" for name in ordered]
         made |= {f"{some}_{index}": part for index, part in enumerate(least_and_most(values))}
-    return [f.expr(f"{value} AS `{name}`") for name, value in made.items()]
+    return [f"{value} AS `{name}`" for name, value in made.items()]
 
 
 def stats_of(
@@ -308,6 +308,17 @@ def single_rows(events: DataFrame, columns: Sequence[dict[str, Any]]) -> DataFra
         UNCHANGED,
         *(name for name in events.columns if name == FIRST_OP),
     )
+
+
+def with_unknown(source: str = "") -> str:
+    """UNREPRESENTABLE in SQL, with a null text for each column that no event has: its row is older than the topic.
+
+    `source`: what names the collapsed rows, as `s.` does.
+    """
+    lost, unchanged = f"{source}{UNREPRESENTABLE}", f"{source}{UNCHANGED}"
+    unknown = f"map_from_entries(transform({unchanged}, name -> struct(name, cast(NULL AS string))))"
+    both = f"WHEN {lost} IS NULL THEN {unknown} ELSE map_concat({lost}, {unknown})"
+    return f"CASE WHEN size({unchanged}) = 0 THEN {lost} {both} END"
 
 
 def keyed_rows(base: DataFrame, columns: Sequence[dict[str, Any]], key: Sequence[str]) -> DataFrame:

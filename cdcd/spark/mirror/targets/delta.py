@@ -64,7 +64,6 @@ class Delta(Target):
         **Target.few_settings,
         "spark.databricks.delta.merge.deletionVectors.persistent": "false",
         _LOG_TASKS: "1",
-        "spark.sql.datetime.java8API.enabled": "true",  # a java.sql.Date would have a change of calendars: see `source`
     }
 
     def check_layout(self, layout: Layout) -> None:
@@ -138,14 +137,6 @@ class Delta(Target):
         is_vacuumed = any(operation.startswith("VACUUM") for operation in later.values())
         keeps_rows = all(_KEEPS_ROWS.fullmatch(operation) for operation in later.values())
         return max(later) if is_vacuumed and is_whole and keeps_rows else version
-
-    def source(self, rows: DataFrame, *, is_small: bool) -> DataFrame:
-        if not is_small or rows.sparkSession is not self._few:
-            return rows
-        # Delta plans the source of a MERGE several times. Rows that the driver holds have a small plan.
-        few: Any = self._few
-        java = rows._jdf  # noqa: SLF001
-        return DataFrame(few._jsparkSession.createDataFrame(java.collectAsList(), java.schema()), few)  # noqa: SLF001
 
     def _is_small(self, table: str) -> bool:
         # Most versions have a checksum, which knows the bytes of the files: their sum is a Spark job.

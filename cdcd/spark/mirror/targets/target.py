@@ -34,6 +34,9 @@ _CONFLICTS: Final = (
 _CAUSE_MAX: Final = 200
 """Characters of a conflict's first line that are shown."""
 
+EXACT_DATES: Final = "spark.sql.datetime.java8API.enabled"
+"""With this setting the driver gets dates as they are: a java.sql.Date has another calendar before 1582."""
+
 SMALL_TABLE_MAX: Final = 4 * 1024 * 1024
 """Bytes of the files of a table that takes less time to write anew than to note which of its rows are deleted."""
 
@@ -79,6 +82,7 @@ class Target:
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        EXACT_DATES: "true",
     }
     """The settings of the copy of the session: see `session_for_few`."""
 
@@ -225,10 +229,6 @@ class Target:
                 self._say(f"{table} has another job's commit, so the change begins again in {pause_s:g} s: {cause}")
                 time.sleep(pause_s)
         return change()
-
-    def source(self, rows: DataFrame, *, is_small: bool) -> DataFrame:
-        """The rows of a MERGE, as it reads them. `is_small`: the driver may hold them."""
-        return rows
 
     def merge(self, table: str, statement: str, spark: SparkSession) -> None:
         """Run a MERGE, and again as `commit` does. `spark`: the session that knows its source."""
