@@ -165,6 +165,8 @@ def session_options(settings: s.SparkSettings) -> dict[str, str]:
     """The settings of a session that the command makes: the file's [spark] wins."""
     form = "delta" if settings.mirror is None else settings.mirror.format
     own = {"spark.app.name": "cdcd", "spark.sql.session.timeZone": "UTC", "spark.log.level": "WARN"}
+    # The executors' part of `decoding.forget_readers`.
+    own["spark.executor.extraJavaOptions"] = "-Dorg.apache.avro.fastread=false"
     if form == "delta":
         # Delta reads a table's log again after each commit, in 50 tasks if nothing else is said: most logs are short.
         own["spark.databricks.delta.snapshotPartitions"] = "8"

@@ -453,6 +453,26 @@ def test_rows_that_the_driver_holds_are_the_same_and_what_is_selected_of_them_ne
     assert jobs(spark) - began == 1, "of the rows that nobody holds"
 
 
+def test_a_mirror_of_small_tables_leaves_no_readers_of_avro(
+    stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str]
+) -> None:
+    avro: Any = cdc.spark._jvm.org.apache.avro
+    avro.generic.GenericData.get().setFastReaderEnabled(True)
+    stream.sql(*(f"CREATE TABLE {name} (id int PRIMARY KEY, v int)" for name in ("t", "u")))
+    daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
+    stream.sql(*(f"INSERT INTO {name} VALUES (1, 1)" for name in ("t", "u")))
+    daemon.wait_until_confirmed()
+    mirror = cdc.mirror(["*"], lake("iceberg"), "iceberg")
+    cache = avro.io.FastReaderBuilder.get().getClass().getDeclaredField("readerCache")
+    cache.setAccessible(True)
+    kept = cache.get(avro.generic.GenericData.get().getFastReaderBuilder())
+    kept.clear()
+    mirror.run_once()
+    assert kept.size() == 0
+    check(mirror, stream)
+
+
 @pytest.mark.parametrize(
     "text",
     ["${spark.app.name}", "${env:PATH}", "$${x}", "${", "it's", "\\", "\\${x}", "\\'", "\\u0041", "\n\0\x1a%_", "ä"],

@@ -12,6 +12,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -63,6 +64,7 @@ class Spark:
         self.sparkContext = SimpleNamespace(defaultParallelism=2)
         self.catalog = SimpleNamespace(tableExists=lambda name: name in self.history)
         self.history: dict[str, Rows] = {}
+        self._jvm = MagicMock()
 
     def table(self, name: str) -> Any:
         return SimpleNamespace(isEmpty=lambda: not {e["operation"] for e in self.history[name]} & {"MERGE", "WRITE"})

@@ -19,7 +19,7 @@ from cdcd.spark.mirror.per_table import PerTable, TableRules
 from cdcd.spark.mirror.run_log import MirroredTable
 from cdcd.spark.mirror.schema_evolution import Evolution, Succession, TargetSchema
 from cdcd.spark.mirror.targets.target import Target
-from cdcd.spark.reading.decoding import WriterOrder, decode, in_order
+from cdcd.spark.reading.decoding import WriterOrder, decode, forget_readers, in_order
 from cdcd.spark.reading.missing_values import MissingValue, missing_values
 from cdcd.spark.reading.writer_schemas import Writer, Writers
 from cdcd.spark.state.collapse import (
@@ -97,6 +97,7 @@ class ChangeReader:
     """
 
     def __init__(self, writers: Writers, target: Target, per_table: PerTable) -> None:
+        forget_readers(target.spark)
         self._writers = writers
         self._target = target
         self._per_table = per_table

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from cdcd.avro.envelope_fields import ENVELOPE
@@ -35,6 +35,17 @@ FIELDS: Final = tuple(field.name for field in ENVELOPE)
 _LOST: Final = "array<struct<image:string,column:string,text:string>>"
 """Spark's type of `unrepresentable`."""
 _HEADER: Final = f"substring({{c}}, 1, if(startswith({{c}}, X'00'), {CONFLUENT_HEADER_BYTES}, {HEADER_SIZE}))"
+
+
+def forget_readers(spark: SparkSession) -> None:
+    """Let Avro keep no readers in this JVM, which would fill in some weeks.
+
+    Avro's fast readers stay as long as the JVM, one for each schema object that was ever parsed, and Spark parses its
+    own in each task. Decoding takes no longer without them. Source: Avro, `FastReaderBuilder`, whose cache has weak
+    keys, and values that hold them.
+    """
+    java: Any = spark._jvm  # noqa: SLF001
+    java.org.apache.avro.generic.GenericData.get().setFastReaderEnabled(False)
 
 
 def common_columns(writers: Sequence[Writer]) -> list[dict[str, Any]]:
