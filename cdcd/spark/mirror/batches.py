@@ -2,10 +2,10 @@
 
 Before: `planner` says from which offset to which. After: `table_merge` decodes a batch.
 
-A Spark job takes a tenth of a second, however little it does. So the records of all small batches are read together,
-and then the driver holds them: what Spark selects of such rows it computes while it plans, without a job. If the table
-is small too, a session with settings for few rows runs all that is made of them. The records of a large batch are read
-by the job that decodes them.
+A Spark job takes a tenth of a second, however little it does. So the records of all small batches are read together. If
+their tables are small too, a session with settings for few rows runs all that is made of them, and the driver holds the
+records: what Spark selects of such rows it computes while it plans, without a job. The records of a large batch are
+read by the job that decodes them.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def decode(
     younger = _younger_columns(writers, versions)
     other = _other_spellings(writers, versions)
     # As text: each function of PySpark's is a call of Java's, and there would be hundreds.
-    wrote = {f"startswith(value, {_binary(each.header)})": each for each in writers}
+    wrote = {f"startswith(value, X'{each.header.hex()}')": each for each in writers}
     decoded = {condition: _from_avro(each, versions) for condition, each in wrote.items()}
     number = _case({condition: str(index) for index, condition in enumerate(wrote)}, "NULL")
     kept = [f"`{name}`" for name in records.columns if name != "value"]
@@ -110,10 +110,6 @@ def _case(values: Mapping[str, str], otherwise: str) -> str:
     """In SQL: the value of the first condition that holds."""
     cases = "".join(f" WHEN {condition} THEN {value}" for condition, value in values.items())
     return f"CASE{cases} ELSE {otherwise} END" if cases else otherwise
-
-
-def _binary(value: bytes) -> str:
-    return f"X'{value.hex()}'"
 
 
 def _unknown(topic: str) -> str:
