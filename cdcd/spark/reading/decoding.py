@@ -158,8 +158,8 @@ def _from_avro(writer: Writer, versions: Mapping[str, list[dict[str, Any]]]) -> 
 
 
 def _json(text: str) -> str:
-    """JSON as a raw literal of SQL, in which Spark replaces no `${variable}`."""
-    return "r'" + text.replace("'", "\\u0027").replace("$", "\\u0024") + "'"
+    """JSON in SQL, whatever the session makes of backslashes and `${variable}` in texts."""
+    return f"cast(X'{text.encode().hex()}' AS string)"
 
 
 @dataclass(frozen=True)
