@@ -226,7 +226,6 @@ class ChangeReader:
         return Events(events, columns, key, rules, missing, fills, schemas.succession)
 
     def _looked_through(self, batch: Batch, made: Events) -> Changes:
-        # Each task that decodes leaves Java objects that Avro never forgets.
         events = without_messages(batch.keep_whole(made.events))
         stats = batch_stats(events, made.ordered)
         fills = {} if stats.last_truncate is not None else made.fills

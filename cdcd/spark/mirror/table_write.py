@@ -115,7 +115,7 @@ def source_view(plan: MirroredTable, attempt: Attempt) -> str:
 
 
 def _inserted(rows: DataFrame, source: MergeSource) -> DataFrame:
-    """Those of the collapsed rows that exist, as a MERGE inserts them."""
+    """The collapsed rows that exist after the batch, as a MERGE inserts them."""
     columns = (f"`{name}`" for name in source.columns)
     lost = f"{unrepresentable_if_new(source)} AS {UNREPRESENTABLE}"
     return rows.where(EXISTS).selectExpr(*columns, COMMIT_LSN, SEQ, COMMIT_TS, lost)
