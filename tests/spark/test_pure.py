@@ -490,6 +490,9 @@ class NewTarget(Target):
     def create(self, table: str, columns: str, layout: Layout | None = None) -> None:
         self.created = columns
 
+    def columns(self, table: str) -> dict[str, str]:
+        return {}
+
 
 def test_names_are_refused_only_if_the_table_needs_them_and_whatever_their_case() -> None:
     target = NewTarget(None, {})

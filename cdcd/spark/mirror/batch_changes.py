@@ -46,6 +46,8 @@ class Events:
     fills: Mapping[str, MissingValue | None]
     """By column that this batch brings: the value that the published rows get; None: null."""
     succession: Succession
+    of_table: Mapping[str, str]
+    """All columns of the table: name -> Spark's type."""
 
     @property
     def ordered(self) -> list[str]:
@@ -223,13 +225,14 @@ class ChangeReader:
         missing = missing_values(schemas.writers)
         fills = self._fills(plan, before, schemas.evolution, missing)
         rules = self._per_table.rules(plan.schema, plan.name, plan.kind)
-        return Events(events, columns, key, rules, missing, fills, schemas.succession)
+        of_table = schemas.evolution.of_table
+        return Events(events, columns, key, rules, missing, fills, schemas.succession, of_table)
 
     def _looked_through(self, batch: Batch, made: Events) -> Changes:
         events = without_messages(batch.keep_whole(made.events))
         stats = batch_stats(events, made.ordered)
         fills = {} if stats.last_truncate is not None else made.fills
-        return Changes(events, made.columns, made.key, made.rules, made.missing, fills, made.succession, stats)
+        return Changes(**vars(made) | {"events": events, "fills": fills}, stats=stats)
 
     def begins_anew(self, batch: Batch, plan: MirroredTable) -> bool:
         """Whether the batch has a truncate."""

@@ -26,7 +26,6 @@ from cdcd.errors import RequestRejected
 from cdcd.spark.mirror.batch_changes import NoChanges
 from cdcd.spark.mirror.batches import Batch
 from cdcd.spark.mirror.merge_sql import MergeSource, condition, filled
-from cdcd.spark.mirror.per_table import KIND_PROPERTY
 from cdcd.spark.mirror.run_log import MirroredTable
 from cdcd.spark.mirror.schema_evolution import CHANGE_OP, CHANGE_UNCHANGED, VALID_TO, VALID_TO_LSN, TargetSchema
 from cdcd.spark.mirror.table_merge import MergedTable, TableMerger, without_events
@@ -34,7 +33,6 @@ from cdcd.spark.mirror.table_write import Attempt, TableWriter, source_view
 from cdcd.spark.reading.writer_schemas import Writer
 from cdcd.spark.state.as_of import check_keyed, with_columns
 from cdcd.spark.state.collapse import (
-    COMMIT_LSN,
     META_NAMES,
     OP,
     UNCHANGED,
@@ -53,7 +51,7 @@ class HistoryMerger(TableMerger):
     """Merges tables of all kinds."""
 
     def _merge(self, batch: Batch, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt) -> MergedTable:
-        kind = self._kind(plan)
+        kind = self._per_table.rules(plan.schema, plan.name, plan.kind).kind
         if kind == "changelog":
             return self._append_events(batch, plan, before, attempt)
         if kind == "scd2":
@@ -79,10 +77,10 @@ class HistoryMerger(TableMerger):
         if kind == "mirror":
             return super().load(plan, rows, writer, key)
         rules = self._per_table.rules(plan.schema, plan.name, plan.kind)
-        TargetSchema(self._target, rules).fit(plan.target, [writer], key, overwrites=True)
+        of_table = TargetSchema(self._target, rules).fit(plan.target, [writer], key, overwrites=True).of_table
         if kind == "changelog":
             rows = rows.withColumn(CHANGE_OP, f.lit("r")).withColumn(CHANGE_UNCHANGED, _none())
-        completed = TableWriter(self._target, rules.deletes).completed(plan.target, rows)
+        completed = TableWriter(self._target, rules.deletes, of_table).completed(rows)
         completed.writeTo(plan.target).overwrite(f.lit(True))
         return self._target.version(plan.target)
 
@@ -95,17 +93,10 @@ class HistoryMerger(TableMerger):
 
     def _kind(self, plan: MirroredTable) -> str:
         """The kind of a table. Raises RequestRejected if its target is of another kind."""
-        kind = self._per_table.rules(plan.schema, plan.name, plan.kind).kind
-        present = self._target.columns(plan.target).keys() if self._target.exists(plan.target) else ()
-        if COMMIT_LSN in present and (kind != "mirror" or CHANGE_OP in present or VALID_TO_LSN in present):
-            found = self._target.property(plan.target, KIND_PROPERTY) or "mirror"
-            if found != kind:
-                raise RequestRejected(
-                    f'{plan.target} is of kind = "{found}", and the settings of {plan.table} say "{kind}"',
-                    f'Say kind = "{found}" in [[tables]]. Or drop the table, and load it: `cdcd spark snapshot`',
-                    code="mirror-schema-changed",
-                )
-        return str(kind)
+        rules = self._per_table.rules(plan.schema, plan.name, plan.kind)
+        if self._target.exists(plan.target):
+            TargetSchema(self._target, rules).check_kind(plan.target, self._target.columns(plan.target))
+        return str(rules.kind)
 
     def _append_events(
         self, batch: Batch, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt
@@ -116,7 +107,7 @@ class HistoryMerger(TableMerger):
             return without_events(plan, before, plan.key)
         if appended is None and made.stats.events:
             rows = _changelog(made.events, made.columns)
-            TableWriter(self._target, made.rules.deletes).append(plan.target, rows, attempt)
+            TableWriter(self._target, made.rules.deletes, made.of_table).append(plan.target, rows, attempt)
         keys = self._writers.of(plan.schema, plan.name, plan.topic, "key")
         key = list(keys[-1].key) if keys else []
         done = replace(plan, key=key, version=self._target.version(plan.target), columns=made.succession.last)
@@ -145,7 +136,7 @@ class HistoryMerger(TableMerger):
                 events, None if base is None else keyed_rows(base, columns, key), columns, stats.unchanged
             )
         states = _last_of_commits(events).persist(StorageLevel.MEMORY_AND_DISK)
-        writer = TableWriter(self._target, made.rules.deletes)
+        writer = TableWriter(self._target, made.rules.deletes, made.of_table)
         try:
             versions = _versions(states, columns, truncates)
             if base is None and not attempt.has_appended:

@@ -13,15 +13,15 @@ which columns go now: the schema of the last events before does (`MirroredTable.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Final
 
 from cdcd.avro.type_forms import kind_of
 from cdcd.errors import RequestRejected
 from cdcd.spark.mirror.merge_sql import DELETED
-from cdcd.spark.mirror.per_table import TableRules
+from cdcd.spark.mirror.per_table import KIND_PROPERTY, TableRules
 from cdcd.spark.mirror.targets.target import Target, decimal_of
 from cdcd.spark.reading.decoding import common_columns
 from cdcd.spark.reading.types import Avro, common, ddl, from_ddl
@@ -57,6 +57,8 @@ class Evolution:
     """Name and Spark's new type."""
     returned: list[str] = field(default_factory=list)
     """Columns that the table has, and the events before did not: its rows hold what they had long ago."""
+    of_table: Mapping[str, str] = field(default_factory=dict)
+    """All columns of the table after the changes: name -> Spark's type."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,11 @@ class _Needed:
     """Columns that it lacks, also the mirror's own: name and Spark's type."""
     adopts: bool
     """A person has made the table."""
+
+    @property
+    def is_fit(self) -> bool:
+        """Whether the table, if it exists, needs no change."""
+        return not (self.adopts or self.added or self.evolution.widened)
 
 
 class TargetSchema:
@@ -127,7 +134,7 @@ class TargetSchema:
             target.order(table, self._rules.layout.order_by)
         for name, kind in changed.widened:
             target.widen(table, name, kind)
-        return changed
+        return changed if exists and needed.is_fit else replace(changed, of_table=target.columns(table))
 
     def fit_for(
         self, table: str, writers: Sequence[Writer], key: Sequence[str], succession: Succession
@@ -137,7 +144,19 @@ class TargetSchema:
             needed = self._needed(table, writers, key, succession, exists=True)
         except RequestRejected:
             return None
-        return None if needed.adopts or needed.added or needed.evolution.widened else needed.evolution
+        return needed.evolution if needed.is_fit else None
+
+    def check_kind(self, table: str, present: Collection[str]) -> None:
+        """Raise RequestRejected if the table, which has the columns `present`, is of another kind."""
+        kind = self._rules.kind
+        if COMMIT_LSN in present and (kind != "mirror" or CHANGE_OP in present or VALID_TO_LSN in present):
+            found = self._target.property(table, KIND_PROPERTY) or "mirror"
+            if found != kind:
+                raise RequestRejected(
+                    f'{table} is of kind = "{found}", and the settings say "{kind}"',
+                    f'Say kind = "{found}" in [[tables]]. Or drop the table, and load it: `cdcd spark snapshot`',
+                    code="mirror-schema-changed",
+                )
 
     def _needed(
         self,
@@ -155,6 +174,7 @@ class TargetSchema:
         own_names = own_columns - ({HASH, DUPLICATE} if key or self._rules.kind != "mirror" else set())
         named = {name.lower() for each in writers for name in each.names}
         present = target.columns(table) if exists else {}
+        self.check_kind(table, present)
         own = META + of_kind
         if self._rules.kind == "mirror":
             own += f", {DELETED} boolean" if self._rules.deletes == "soft" else ""
@@ -170,7 +190,7 @@ class TargetSchema:
             )
         kinds = [(name, kind) for name, _, kind in (each.partition(" ") for each in own.split(", "))]
         added = [*changed.added, *((name, kind) for name, kind in kinds if name not in present)]
-        return _Needed(changed, own, added, COMMIT_LSN not in present)
+        return _Needed(replace(changed, of_table=present), own, added, COMMIT_LSN not in present)
 
 
 def evolve(

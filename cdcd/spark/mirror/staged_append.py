@@ -102,7 +102,7 @@ class StagedAppends:
             return made if is_whole and fits(made, found, staged.rows) and staged.publish() else None
 
     def _writer(self, events: Events) -> TableWriter:
-        return TableWriter(self._target, events.rules.deletes)
+        return TableWriter(self._target, events.rules.deletes, events.of_table)
 
 
 def _counted(observed: Observation) -> Mapping[str, Any] | None:

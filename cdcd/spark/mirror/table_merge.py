@@ -100,13 +100,13 @@ class TableMerger:
     def load(self, plan: MirroredTable, rows: DataFrame, writer: Writer, key: Sequence[str]) -> int | None:
         """Overwrite the table's target with these rows; returns its version."""
         table, rules = plan.target, self._per_table.rules(plan.schema, plan.name, plan.kind)
-        TargetSchema(self._target, rules).fit(table, [writer], key, overwrites=True)
+        of_table = TargetSchema(self._target, rules).fit(table, [writer], key, overwrites=True).of_table
         if not key:
             row = f.struct(*writer.names)
             hashed = rows.withColumn(keyless_rows.HASH, keyless_rows.row_hash(row, f.col(UNREPRESENTABLE)))
             number = f.row_number().over(Window.partitionBy(keyless_rows.HASH).orderBy(keyless_rows.HASH))
             rows = hashed.withColumn(keyless_rows.DUPLICATE, number.cast("bigint"))
-        TableWriter(self._target, rules.deletes).completed(table, rows).writeTo(table).overwrite(f.lit(True))
+        TableWriter(self._target, rules.deletes, of_table).completed(rows).writeTo(table).overwrite(f.lit(True))
         return self._target.version(table)
 
     def _merge(self, batch: Batch, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt) -> MergedTable:
@@ -128,7 +128,8 @@ class TableMerger:
         if before is not None and needs_base:
             base = self._changes.base(plan, before)
         merge = merge_keyed if made.key else merge_keyless
-        merge(batch, made, plan, before, base, attempt, TableWriter(self._target, made.rules.deletes))
+        writer = TableWriter(self._target, made.rules.deletes, made.of_table)
+        merge(batch, made, plan, before, base, attempt, writer)
 
 
 def without_events(plan: MirroredTable, before: MirroredTable | None, key: Sequence[str] | None) -> MergedTable:

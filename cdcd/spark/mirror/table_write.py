@@ -37,18 +37,19 @@ class Attempt:
 
 
 class TableWriter:
-    """Writes into tables. Several threads may use it."""
+    """Writes into one table."""
 
-    def __init__(self, target: Target, deletes: Deletes) -> None:
+    def __init__(self, target: Target, deletes: Deletes, of_table: Mapping[str, str]) -> None:
+        """`of_table`: the table's columns and their types."""
         self._target = target
         self._deletes: Deletes = deletes
+        self._of_table = of_table
 
-    def completed(self, table: str, rows: DataFrame) -> DataFrame:
+    def completed(self, rows: DataFrame) -> DataFrame:
         """Rows that exist, with all columns of the table: those that they lack are null."""
-        of_table = self._target.columns(table)
         has = {name.lower() for name in rows.columns}  # Spark takes names that differ in case alone for one
-        lacking = {name: f.lit(None).cast(kind) for name, kind in of_table.items() if name.lower() not in has}
-        return rows.withColumns(lacking | ({DELETED: f.lit(False)} if DELETED in of_table else {}))
+        lacking = {name: f.lit(None).cast(kind) for name, kind in self._of_table.items() if name.lower() not in has}
+        return rows.withColumns(lacking | ({DELETED: f.lit(False)} if DELETED in self._of_table else {}))
 
     def lacks(self, table: str, rows: DataFrame, key: Sequence[str], known: Keys) -> bool:
         """Whether the table lacks the keys of these rows, which `known` bounds."""
@@ -57,16 +58,16 @@ class TableWriter:
     def append(self, table: str, rows: DataFrame, attempt: Attempt, *, merges_next: bool = False) -> None:
         """Add rows, which may lack columns of the table. `merges_next`: the attempt will also merge rows."""
         tag = attempt.tag if merges_next else None
-        self._target.append(table, self._to_append(table, rows), attempt.seen, tag)
+        self._target.append(table, self._to_append(rows), attempt.seen, tag)
 
-    def _to_append(self, table: str, rows: DataFrame) -> DataFrame:
+    def _to_append(self, rows: DataFrame) -> DataFrame:
         rows = rows.coalesce(int(self._target.spark.sparkContext.defaultParallelism))  # each task writes a file
-        return self.completed(table, rows)
+        return self.completed(rows)
 
     @contextmanager
     def staged(self, table: str, rows: DataFrame, attempt: Attempt) -> Iterator[Staged]:
         """Write rows into files that are no files of the table unless the `with` block publishes them."""
-        staged = self._target.stage(table, self._to_append(table, rows), attempt.tag)
+        staged = self._target.stage(table, self._to_append(rows), attempt.tag)
         try:
             yield staged
         finally:
@@ -101,7 +102,7 @@ class TableWriter:
         rows.createOrReplaceTempView(source.view)
         statement = merge(
             table, source, deletes=self._deletes, truncates=truncates,
-            has_deleted_column=DELETED in self._target.columns(table), missing=missing,
+            has_deleted_column=DELETED in self._of_table, missing=missing,
         )  # fmt: skip
         try:
             self._target.merge(table, statement, rows.sparkSession)
