@@ -18,7 +18,7 @@ from support.stream import StreamFixture
 from cdcd.spark.mirror.batches import held
 from cdcd.spark.mirror.per_table import Layout
 from cdcd.spark.mirror.targets.target import SMALL_TABLE_MAX, Staged, Tag, Target
-from cdcd.spark.reading.missing_values import sql_text
+from cdcd.spark.reading.sql_texts import sql_literal, sql_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -479,7 +479,10 @@ def test_a_mirror_of_small_tables_leaves_no_readers_of_avro(
     ["${spark.app.name}", "${env:PATH}", "$${x}", "${", "it's", "\\", "\\${x}", "\\'", "\\u0041", "\n\0\x1a%_", "ä"],
 )
 def test_a_text_of_a_statement_is_what_it_was(spark: SparkSession, text: str) -> None:
-    assert spark.sql(f"SELECT {sql_text(text)} AS text").collect() == [(text,)]
+    assert spark.sql(f"SELECT {sql_literal(text)} AS text").collect() == [(text,)]
+    for is_raw in "false", "true":
+        with given(spark, {"spark.sql.parser.escapedStringLiterals": is_raw}):
+            assert spark.sql(f"SELECT {sql_text(text)} AS text").collect() == [(text,)]
 
 
 @pytest.mark.parametrize("own", [None, "7"])

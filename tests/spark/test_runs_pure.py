@@ -807,7 +807,7 @@ def test_a_merge_names_the_bounds_of_its_keys_so_that_other_files_are_not_read()
     }
     statement = merge("t", MergeSource("s", key, ["name"], [*key, "v"], bounds=known), deletes="hard")
     assert statement.splitlines()[0] == (
-        "MERGE INTO t t USING s s ON t.`id` BETWEEN -3 AND 9 AND t.`name` BETWEEN '' AND 'o\\'neil \\\\' AND "
+        "MERGE INTO t t USING s s ON t.`id` BETWEEN -3 AND 9 AND t.`name` BETWEEN '' AND 'o\U0010ffff' AND "
         "t.`price` BETWEEN 1000BD AND 0.10BD AND t.`day` BETWEEN DATE '0001-01-01' AND DATE '9999-12-31' AND "
         "t.`id` = s.`id` AND t.`name` <=> s.`name` AND t._unrepresentable['name'] <=> s._unrepresentable['name'] AND "
         "t.`price` = s.`price` AND t.`day` = s.`day`"

@@ -39,7 +39,7 @@ def test_no_setting_of_a_session_changes_a_type_or_a_row(
 ) -> None:
     columns = 'at timestamptz, local timestamp, ats timestamptz[], j jsonb, "Name" text'
     stream.sql(f"CREATE TABLE t (id int PRIMARY KEY, {columns})", f"CREATE TABLE bag ({columns})")
-    stream.sql("ALTER TABLE bag REPLICA IDENTITY FULL")
+    stream.sql("ALTER TABLE bag REPLICA IDENTITY FULL", "CREATE TABLE named (name text PRIMARY KEY, v int)")
     daemon = stream.daemon().start()
     daemon.wait_for_log("going on")
     instant = "'2026-03-29 02:30:00.000001Z'::timestamptz"
@@ -51,8 +51,10 @@ def test_no_setting_of_a_session_changes_a_type_or_a_row(
     with given(cdc.spark, ODD):
         stream.sql(f"INSERT INTO t VALUES (1, {values})", f"INSERT INTO bag VALUES ({values})")
         stream.sql("INSERT INTO t (id) VALUES (2)", "INSERT INTO bag (at) VALUES (now())")
+        stream.sql("INSERT INTO named SELECT unnest(ARRAY['${spark.app.name}', 'A''s', E'a\\\\b']), 1")
         daemon.wait_until_confirmed()
         mirror.run_once()
+        stream.sql("UPDATE named SET v = 2")
         stream.sql("UPDATE t SET id = 3 WHERE id = 1", 'DELETE FROM bag WHERE "Name" IS NULL')
         stream.sql(f"ALTER TABLE t ADD more timestamptz DEFAULT {instant}", "INSERT INTO t (id) VALUES (4)")
         daemon.wait_until_confirmed()

@@ -26,7 +26,7 @@ from cdcd.spark.mirror.run_log import MirroredTable
 from cdcd.spark.mirror.targets.target import EXACT_DATES
 from cdcd.spark.reading.decoding import header, of_table
 from cdcd.spark.reading.kafka import KafkaReader
-from cdcd.spark.reading.missing_values import sql_text
+from cdcd.spark.reading.sql_texts import sql_text
 from cdcd.spark.reading.writer_schemas import Writers
 
 SMALL_MAX: Final = 5_000

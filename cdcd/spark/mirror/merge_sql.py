@@ -12,7 +12,8 @@ from datetime import date
 from decimal import Decimal
 from typing import Final, Literal, TypeAlias
 
-from cdcd.spark.reading.missing_values import MissingValue, sql_text
+from cdcd.spark.reading.missing_values import MissingValue
+from cdcd.spark.reading.sql_texts import plain_start, sql_text
 from cdcd.spark.state.collapse import COMMIT_LSN, COMMIT_TS, OP, SEQ, UNCHANGED, UNREPRESENTABLE, with_unknown
 from cdcd.spark.state.key_bounds import Bounds
 
@@ -27,6 +28,8 @@ _NEWER: Final = (
 )
 """A second guard: a row never goes back, even if its events are merged again. A row that a person made has no LSN."""
 
+_LAST_CHARACTER: Final = "\U0010ffff"
+"""Of Unicode, and by the order of bytes."""
 _EMPTY: Final = "cast(map() as map<string,string>)"
 
 
@@ -109,12 +112,19 @@ def condition(source: MergeSource) -> str:
 
 
 def _bounds(bounds: Bounds) -> list[str]:
-    return [f"t.`{name}` BETWEEN {_literal(low)} AND {_literal(high)}" for name, (low, high) in bounds.items()]
+    return [
+        f"t.`{name}` BETWEEN {_literal(low)} AND {_literal(high, is_most=True)}" for name, (low, high) in bounds.items()
+    ]
 
 
-def _literal(value: int | Decimal | date | str) -> str:
+def _literal(value: int | Decimal | date | str, *, is_most: bool = False) -> str:
+    """A bound as a literal: formats know no other constants. A text that `sql_text` gives as bytes becomes a wider one.
+
+    `is_most`: it is the upper one.
+    """
     if isinstance(value, str):
-        return sql_text(value)
+        plain = plain_start(value)
+        return f"'{plain}{_LAST_CHARACTER if is_most and plain != value else ''}'"
     if isinstance(value, date):
         return f"DATE '{value.isoformat()}'"
     return f"{value:f}BD" if isinstance(value, Decimal) else str(value)

@@ -26,7 +26,7 @@ from cdcd.errors import SettingsError
 from cdcd.lsn import format_lsn
 from cdcd.spark.mirror.run_log import MirroredTable, Run
 from cdcd.spark.mirror.targets.target import Target, unqualified
-from cdcd.spark.reading.missing_values import sql_text
+from cdcd.spark.reading.sql_texts import sql_text
 
 PUBLISHED_VIEW: Final = "cdcd_published"
 

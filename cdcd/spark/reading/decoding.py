@@ -25,7 +25,8 @@ from pyspark.sql import functions as f
 
 from cdcd.avro.envelope_fields import ENVELOPE
 from cdcd.avro.single_object import HEADER_SIZE
-from cdcd.spark.reading.missing_values import MissingValue, missing_values, sql_text
+from cdcd.spark.reading.missing_values import MissingValue, missing_values
+from cdcd.spark.reading.sql_texts import sql_text
 from cdcd.spark.reading.types import avro_resolves, cast, common_fields, envelope
 from cdcd.spark.reading.writer_schemas import CONFLUENT_HEADER_BYTES, Writer
 
@@ -153,13 +154,8 @@ def _from_avro(writer: Writer, versions: Mapping[str, list[dict[str, Any]]]) -> 
         name = spelled.get(column["name"].lower(), column["name"])
         of_its_type = (each["name"] for each in versions.get(name, ()) if each["type"] == column["type"])
         names[column["name"]] = next(of_its_type, name)
-    schemas = f"{_json(writer.renamed(names))}, map('mode', 'FAILFAST', 'avroSchema', {_json(reader)})"
+    schemas = f"{sql_text(writer.renamed(names))}, map('mode', 'FAILFAST', 'avroSchema', {sql_text(reader)})"
     return f"from_avro(substring(value, {len(writer.header) + 1}), {schemas})"
-
-
-def _json(text: str) -> str:
-    """JSON in SQL, whatever the session makes of backslashes and `${variable}` in texts."""
-    return f"cast(X'{text.encode().hex()}' AS string)"
 
 
 @dataclass(frozen=True)

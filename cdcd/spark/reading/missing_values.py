@@ -20,6 +20,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as f
 
 from cdcd.reading.avro_values import avro_value
+from cdcd.spark.reading.sql_texts import sql_text
 from cdcd.spark.reading.types import Avro, cast, ddl, resolved
 from cdcd.spark.reading.writer_schemas import Writer
 
@@ -64,11 +65,6 @@ class MissingValue:
         if self.avro is None:
             return f.lit(None).cast(ddl(wanted))
         return cast(f.expr(self.sql()), self.type, wanted)
-
-
-def sql_text(text: str) -> str:
-    """A text as a literal of Spark SQL, which replaces `${variable}` in all statements."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("${", "$\\{") + "'"
 
 
 def missing_values(writers: Sequence[Writer]) -> dict[str, MissingValue]:

@@ -24,7 +24,7 @@ from pyspark.sql import functions as f
 from cdcd.errors import GapError, SettingsError
 from cdcd.spark.mirror.per_table import Layout
 from cdcd.spark.mirror.targets.target import SMALL_TABLE_MAX, Staged, Tag, Target, decimal_of, is_conflict
-from cdcd.spark.reading.missing_values import sql_text
+from cdcd.spark.reading.sql_texts import sql_literal, sql_text
 
 _WIDER: frozenset[tuple[str, str]] = frozenset([("int", "bigint"), ("float", "double")])
 Snapshots: TypeAlias = "Mapping[int, tuple[int | None, str]]"
@@ -263,7 +263,7 @@ class Iceberg(Target):
 
     def _call(self, procedure: str, table: str, more: str = "") -> Any:
         catalog, _, name = table.partition(".")
-        return self.spark.sql(f"CALL {catalog}.system.{procedure}(table => {sql_text(name)}{more})").collect()
+        return self.spark.sql(f"CALL {catalog}.system.{procedure}(table => {sql_literal(name)}{more})").collect()
 
 
 class StagedInIceberg(Staged):

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Final, TypeVar
 from pyspark.sql import DataFrame, SparkSession
 
 from cdcd.spark.mirror.per_table import Layout
-from cdcd.spark.reading.missing_values import sql_text
+from cdcd.spark.reading.sql_texts import sql_literal, sql_text
 
 _T = TypeVar("_T")
 
@@ -128,7 +128,7 @@ class Target:
         if layout.cluster_by:
             clauses.append(f"CLUSTER BY ({', '.join(layout.cluster_by)})")
         if layout.location:
-            clauses.append(f"LOCATION {sql_text(layout.location)}")
+            clauses.append(f"LOCATION {sql_literal(layout.location)}")
         if properties := self._wanted(layout):
             clauses.append(f"TBLPROPERTIES ({_pairs(properties)})")
         self.spark.sql(" ".join(clauses))
@@ -341,7 +341,7 @@ def unqualified(table: str) -> str:
 
 
 def _pairs(properties: Mapping[str, str]) -> str:
-    return ", ".join(f"{sql_text(name)} = {sql_text(value)}" for name, value in properties.items())
+    return ", ".join(f"{sql_literal(name)} = {sql_literal(value)}" for name, value in properties.items())
 
 
 def _quoted(name: str) -> str:
