@@ -44,6 +44,7 @@ from cdcd.source.session import connect, parameters  # noqa: E402
 from cdcd.spark import Cdc  # noqa: E402
 from cdcd.spark.exported_snapshot import login  # noqa: E402
 from cdcd.spark.load import jdbc  # noqa: E402
+from cdcd.spark.mirror.per_table import Layout  # noqa: E402
 
 TABLE = """CREATE TABLE t (id bigint PRIMARY KEY, n int, a text, b text, amount numeric(10,2), at timestamptz, due date,
     paid boolean, doc jsonb, ref uuid, w double precision, note text)"""
@@ -240,7 +241,9 @@ def floor(cdc: Cdc, made: Any, before: dict[str, Any], took: float, inserted: st
     decode = drained(cdc.topics.events(record, starts))
     now, parts = cdc.spark.table(table.target), {"decode": decode}
     copy = f"{table.target.rpartition('.')[0]}.copy"
-    made._target.create(copy, ", ".join(f"`{name}` {kind}" for name, kind in now.dtypes))
+    # With copy-on-write Spark 4.1 has no plan for a source that is made of an Iceberg table.
+    layout = Layout(properties={"write.merge.mode": "merge-on-read"}) if made._target.using == "iceberg" else None
+    made._target.create(copy, ", ".join(f"`{name}` {kind}" for name, kind in now.dtypes), layout)
     if before:
         made._target.at(table.target, before[table.topic].version).writeTo(copy).append()
     sources = {"append": now.where(inserted), "merge": now.where(changed).selectExpr("*", "false AS gone")}
