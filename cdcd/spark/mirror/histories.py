@@ -80,8 +80,7 @@ class HistoryMerger(TableMerger):
         of_table = TargetSchema(self._target, rules).fit(plan.target, [writer], key, overwrites=True).of_table
         if kind == "changelog":
             rows = rows.withColumn(CHANGE_OP, f.lit("r")).withColumn(CHANGE_UNCHANGED, _none())
-        completed = TableWriter(self._target, rules.deletes, of_table).completed(rows)
-        completed.writeTo(plan.target).overwrite(f.lit(True))
+        TableWriter(self._target, plan.target, rules.deletes, of_table).overwrite(rows)
         return self._target.version(plan.target)
 
     def live(self, plan: MirroredTable, rows: DataFrame) -> DataFrame | None:
@@ -107,7 +106,7 @@ class HistoryMerger(TableMerger):
             return without_events(plan, before, plan.key)
         if appended is None and made.stats.events:
             rows = _changelog(made.events, made.columns)
-            TableWriter(self._target, made.rules.deletes, made.of_table).append(plan.target, rows, attempt)
+            self._writer(plan, made).append(rows, attempt)
         keys = self._writers.of(plan.schema, plan.name, plan.topic, "key")
         key = list(keys[-1].key) if keys else []
         done = replace(plan, key=key, version=self._target.version(plan.target), columns=made.succession.last)
@@ -136,11 +135,11 @@ class HistoryMerger(TableMerger):
                 events, None if base is None else keyed_rows(base, columns, key), columns, stats.unchanged
             )
         states = _last_of_commits(events).persist(StorageLevel.MEMORY_AND_DISK)
-        writer = TableWriter(self._target, made.rules.deletes, made.of_table)
+        writer = self._writer(plan, made)
         try:
             versions = _versions(states, columns, truncates)
             if base is None and not attempt.has_appended:
-                writer.append(plan.target, versions, attempt)
+                writer.append(versions, attempt)
             else:
                 fills = made.fills if not truncates else {}
                 bounds = {} if truncates or fills else stats.keys.bounds

@@ -72,10 +72,10 @@ def merge_keyed(
     source = MergeSource(source_view(plan, attempt), key, fallible_names(key, columns), names, stats.unchanged)
     truncates = stats.last_truncate is not None
     if not attempt.has_appended and (before is None or before.version is None):
-        writer.append_existing(plan.target, rows, source, attempt)
+        writer.append_existing(rows, source, attempt)
     elif attempt.has_appended or truncates or made.fills:
-        writer.merge(rows, source, plan.target, truncates=truncates, missing=made.fills)
-    elif only_adds(stats) and not repeated.any and writer.lacks(plan.target, rows, key, stats.keys):
-        writer.append_existing(plan.target, rows, source, attempt)
-    elif not (may_append and writer.append_and_merge(parts(), source, plan.target, attempt)):
-        writer.merge(rows, replace(source, bounds=stats.keys.bounds), plan.target)
+        writer.merge(rows, source, truncates=truncates, missing=made.fills)
+    elif only_adds(stats) and not repeated.any and writer.lacks(rows, key, stats.keys):
+        writer.append_existing(rows, source, attempt)
+    elif not (may_append and writer.append_and_merge(parts(), source, attempt)):
+        writer.merge(rows, replace(source, bounds=stats.keys.bounds))

@@ -45,9 +45,9 @@ def merge_keyless(
     row_key = [keyless_rows.HASH, keyless_rows.DUPLICATE]
     source = MergeSource(source_view(plan, attempt), row_key, [], names + row_key, made.stats.unchanged)
     if (before is None or before.version is None) and not attempt.has_appended:
-        writer.append_existing(plan.target, rows, source, attempt)
+        writer.append_existing(rows, source, attempt)
     else:
-        writer.merge(rows, source, plan.target, truncates=truncates, missing=fills)
+        writer.merge(rows, source, truncates=truncates, missing=fills)
 
 
 def _is_counted_otherwise(before: MirroredTable, base: DataFrame, made: Changes) -> bool:

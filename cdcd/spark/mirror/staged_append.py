@@ -68,7 +68,7 @@ class StagedAppends:
             self._learn(plan, has_inserts_alone=has_inserts_alone)
             if not has_inserts_alone or has_repeated_keys(staged, made.key, made.stats.keys):
                 return False
-            return is_first or self._writer(made).lacks(plan.target, staged, made.key, made.stats.keys)
+            return is_first or self._writer(plan, made).lacks(staged, made.key, made.stats.keys)
 
         likely = self._likely(batch, plan, before, attempt)
         return None if likely is None or not likely.key else self._append(likely, plan, attempt, rows, fits)
@@ -93,7 +93,7 @@ class StagedAppends:
     def _append(self, likely: Events, plan: MirroredTable, attempt: Attempt, rows: Rows, fits: _Fits) -> Changes | None:
         observed = Observation()
         events = without_messages(likely.events.observe(observed, *map(f.expr, counts(likely.ordered))))
-        with self._writer(likely).staged(plan.target, rows(events, likely.columns), attempt) as staged:
+        with self._writer(plan, likely).staged(rows(events, likely.columns), attempt) as staged:
             found = _counted(observed)
             if found is None:
                 return None
@@ -101,8 +101,8 @@ class StagedAppends:
             is_whole = bool(made.stats.events) and not made.stats.unknown
             return made if is_whole and fits(made, found, staged.rows) and staged.publish() else None
 
-    def _writer(self, events: Events) -> TableWriter:
-        return TableWriter(self._target, events.rules.deletes, events.of_table)
+    def _writer(self, plan: MirroredTable, events: Events) -> TableWriter:
+        return TableWriter(self._target, plan.target, events.rules.deletes, events.of_table)
 
 
 def _counted(observed: Observation) -> Mapping[str, Any] | None:

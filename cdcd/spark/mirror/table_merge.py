@@ -106,7 +106,7 @@ class TableMerger:
             hashed = rows.withColumn(keyless_rows.HASH, keyless_rows.row_hash(row, f.col(UNREPRESENTABLE)))
             number = f.row_number().over(Window.partitionBy(keyless_rows.HASH).orderBy(keyless_rows.HASH))
             rows = hashed.withColumn(keyless_rows.DUPLICATE, number.cast("bigint"))
-        TableWriter(self._target, rules.deletes, of_table).completed(rows).writeTo(table).overwrite(f.lit(True))
+        TableWriter(self._target, table, rules.deletes, of_table).overwrite(rows)
         return self._target.version(table)
 
     def _merge(self, batch: Batch, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt) -> MergedTable:
@@ -128,8 +128,10 @@ class TableMerger:
         if before is not None and needs_base:
             base = self._changes.base(plan, before)
         merge = merge_keyed if made.key else merge_keyless
-        writer = TableWriter(self._target, made.rules.deletes, made.of_table)
-        merge(batch, made, plan, before, base, attempt, writer)
+        merge(batch, made, plan, before, base, attempt, self._writer(plan, made))
+
+    def _writer(self, plan: MirroredTable, made: Changes) -> TableWriter:
+        return TableWriter(self._target, plan.target, made.rules.deletes, made.of_table)
 
 
 def without_events(plan: MirroredTable, before: MirroredTable | None, key: Sequence[str] | None) -> MergedTable:

@@ -39,61 +39,65 @@ class Attempt:
 class TableWriter:
     """Writes into one table."""
 
-    def __init__(self, target: Target, deletes: Deletes, of_table: Mapping[str, str]) -> None:
-        """`of_table`: the table's columns and their types."""
+    def __init__(self, target: Target, table: str, deletes: Deletes, columns: Mapping[str, str]) -> None:
+        """`columns`: all columns of the table, and their types."""
         self._target = target
+        self._table = table
         self._deletes: Deletes = deletes
-        self._of_table = of_table
+        self._columns = columns
 
-    def completed(self, rows: DataFrame) -> DataFrame:
-        """Rows that exist, with all columns of the table: those that they lack are null."""
-        has = {name.lower() for name in rows.columns}  # Spark takes names that differ in case alone for one
-        lacking = {name: f.lit(None).cast(kind) for name, kind in self._of_table.items() if name.lower() not in has}
-        return rows.withColumns(lacking | ({DELETED: f.lit(False)} if DELETED in self._of_table else {}))
-
-    def lacks(self, table: str, rows: DataFrame, key: Sequence[str], known: Keys) -> bool:
+    def lacks(self, rows: DataFrame, key: Sequence[str], known: Keys) -> bool:
         """Whether the table lacks the keys of these rows, which `known` bounds."""
-        return not has_keys_of(rows.sparkSession.table(table), rows, key, known)
+        return not has_keys_of(rows.sparkSession.table(self._table), rows, key, known)
 
-    def append(self, table: str, rows: DataFrame, attempt: Attempt, *, merges_next: bool = False) -> None:
+    def overwrite(self, rows: DataFrame) -> None:
+        """Replace all rows by these, which may lack columns of the table."""
+        self._completed(rows).writeTo(self._table).overwrite(f.lit(True))
+
+    def append(self, rows: DataFrame, attempt: Attempt, *, merges_next: bool = False) -> None:
         """Add rows, which may lack columns of the table. `merges_next`: the attempt will also merge rows."""
         tag = attempt.tag if merges_next else None
-        self._target.append(table, self._to_append(rows), attempt.seen, tag)
+        self._target.append(self._table, self._to_append(rows), attempt.seen, tag)
 
     def _to_append(self, rows: DataFrame) -> DataFrame:
         rows = rows.coalesce(int(self._target.spark.sparkContext.defaultParallelism))  # each task writes a file
-        return self.completed(rows)
+        return self._completed(rows)
+
+    def _completed(self, rows: DataFrame) -> DataFrame:
+        """Rows that exist, with all columns of the table: those that they lack are null."""
+        has = {name.lower() for name in rows.columns}  # Spark takes names that differ in case alone for one
+        lacking = {name: f.lit(None).cast(kind) for name, kind in self._columns.items() if name.lower() not in has}
+        return rows.withColumns(lacking | ({DELETED: f.lit(False)} if DELETED in self._columns else {}))
 
     @contextmanager
-    def staged(self, table: str, rows: DataFrame, attempt: Attempt) -> Iterator[Staged]:
+    def staged(self, rows: DataFrame, attempt: Attempt) -> Iterator[Staged]:
         """Write rows into files that are no files of the table unless the `with` block publishes them."""
-        staged = self._target.stage(table, self._to_append(rows), attempt.tag)
+        staged = self._target.stage(self._table, self._to_append(rows), attempt.tag)
         try:
             yield staged
         finally:
             staged.end()
 
-    def append_existing(self, table: str, rows: DataFrame, source: MergeSource, attempt: Attempt) -> None:
+    def append_existing(self, rows: DataFrame, source: MergeSource, attempt: Attempt) -> None:
         """Add those of the collapsed rows that exist to a table without their keys. `source`: as for `merge`."""
-        self.append(table, _inserted(rows, source), attempt)
+        self.append(_inserted(rows, source), attempt)
 
-    def append_and_merge(self, rows: NetRows, source: MergeSource, table: str, attempt: Attempt) -> bool:
+    def append_and_merge(self, rows: NetRows, source: MergeSource, attempt: Attempt) -> bool:
         """Append the inserted rows, and merge the others; does nothing, and returns False, unless the table lacks them.
 
         Nor if they are too few to be worth it.
         """
-        if not is_worth_appending(rows.new) or not self.lacks(table, rows.inserted, source.key, rows.inserted_keys):
+        if not is_worth_appending(rows.new) or not self.lacks(rows.inserted, source.key, rows.inserted_keys):
             return False
-        self.append(table, _inserted(rows.inserted, source), attempt, merges_next=bool(rows.other_keys.rows))
+        self.append(_inserted(rows.inserted, source), attempt, merges_next=bool(rows.other_keys.rows))
         if rows.other_keys.rows:
-            self.merge(rows.others, replace(source, bounds=rows.other_keys.bounds), table)
+            self.merge(rows.others, replace(source, bounds=rows.other_keys.bounds))
         return True
 
     def merge(
         self,
         rows: DataFrame,
         source: MergeSource,
-        table: str,
         *,
         truncates: bool = False,
         missing: Mapping[str, MissingValue | None] | None = None,
@@ -101,11 +105,11 @@ class TableWriter:
         """Merge collapsed rows; `truncates` and `missing` as for `merge_sql.merge`."""
         rows.createOrReplaceTempView(source.view)
         statement = merge(
-            table, source, deletes=self._deletes, truncates=truncates,
-            has_deleted_column=DELETED in self._of_table, missing=missing,
+            self._table, source, deletes=self._deletes, truncates=truncates,
+            has_deleted_column=DELETED in self._columns, missing=missing,
         )  # fmt: skip
         try:
-            self._target.merge(table, statement, rows.sparkSession)
+            self._target.merge(self._table, statement, rows.sparkSession)
         finally:
             rows.sparkSession.catalog.dropTempView(source.view)
 
