@@ -500,6 +500,19 @@ def test_delta_reads_logs_in_as_many_tasks_as_there_are_cores_unless_the_session
         assert spark.conf.get(name, None) == own
 
 
+def test_delta_reads_no_log_after_a_commit_where_the_time_zone_is_not_utc(
+    spark: SparkSession, lake: Callable[[str], str]
+) -> None:
+    target, table = created(spark, lake, "delta")
+    made = []
+    for number, zone in enumerate(["UTC", "UTC", "Europe/Berlin", "Europe/Berlin"]):
+        with given(spark, {"spark.sql.session.timeZone": zone}), target.tagging(Tag("m", f"token{number}")):
+            began = jobs(spark)
+            target.append(table, spark.range(1).selectExpr("int(id) id"), None)
+            made.append(jobs(spark) - began)
+    assert len(set(made[1:])) == 1, made
+
+
 def test_keys_of_a_batch_are_bounded_and_found_in_the_target(spark: SparkSession) -> None:
     from cdcd.spark.mirror.new_rows import has_keys_of, parted
     from cdcd.spark.state.collapse import FIRST_OP, OP

@@ -33,6 +33,9 @@ _LISTING_TASKS_PER_CORE = 4
 _LOG_TASKS: Final = "spark.databricks.delta.snapshotPartitions"
 """After each commit Delta reads the table's log again, in so many tasks: 50 if nobody says less."""
 _LOG_TASKS_MAX = 50
+_FILES_IN_CHECKSUM: Final = "spark.databricks.delta.allFilesInCrc.enabled"
+"""Delta writes a table's files into the checksum of a version, which it never reads. But outside of UTC it verifies
+them, and reads the log for that after each commit."""
 _MAPPING = "delta.columnMapping.mode"
 _NOTE = "spark.databricks.delta.commitInfo.userMetadata"
 _KEEPS_ROWS = re.compile("OPTIMIZE|REORG|VACUUM .*|SET TBLPROPERTIES|UNSET TBLPROPERTIES|ADD COLUMNS|UPGRADE PROTOCOL")
@@ -174,8 +177,10 @@ class Delta(Target):
     @contextmanager
     def tagging(self, tag: Tag) -> Iterator[None]:
         cores = int(self.spark.sparkContext.defaultParallelism)
-        is_chosen = self.spark.conf.get(_LOG_TASKS, None) is not None  # as `cdcd spark` does, for all that it runs
-        with super().tagging(tag), self._set({} if is_chosen else {_LOG_TASKS: str(min(cores, _LOG_TASKS_MAX))}):
+        wanted = {_LOG_TASKS: str(min(cores, _LOG_TASKS_MAX)), _FILES_IN_CHECKSUM: "false"}
+        # `cdcd spark` chooses tasks for all that it runs.
+        unchosen = {name: value for name, value in wanted.items() if self.spark.conf.get(name, None) is None}
+        with self._set(unchosen), super().tagging(tag):
             yield
 
     def seen(self, table: str) -> None:
