@@ -73,12 +73,11 @@ class HistoryMerger(TableMerger):
     def load(self, plan: MirroredTable, rows: DataFrame, writer: Writer, key: Sequence[str]) -> int | None:
         """Begin the table with these rows. Raises what `check_load` raises."""
         self.check_load(plan, key)
-        kind = self._kind(plan)
-        if kind == "mirror":
-            return super().load(plan, rows, writer, key)
         rules = self._per_table.rules(plan.schema, plan.name, plan.kind)
+        if rules.kind == "mirror":
+            return super().load(plan, rows, writer, key)
         of_table = TargetSchema(self._target, rules).fit(plan.target, [writer], key, overwrites=True).of_table
-        if kind == "changelog":
+        if rules.kind == "changelog":
             rows = rows.withColumn(CHANGE_OP, f.lit("r")).withColumn(CHANGE_UNCHANGED, _none())
         TableWriter(self._target, plan.target, rules.deletes, of_table).overwrite(rows)
         return self._target.version(plan.target)

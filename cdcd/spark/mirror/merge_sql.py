@@ -124,7 +124,7 @@ def _literal(value: int | Decimal | date | str, *, is_most: bool = False) -> str
     """
     if isinstance(value, str):
         plain = plain_start(value)
-        return f"'{plain}{_LAST_CHARACTER if is_most and plain != value else ''}'"
+        return sql_text(plain + _LAST_CHARACTER if is_most and plain != value else plain)
     if isinstance(value, date):
         return f"DATE '{value.isoformat()}'"
     return f"{value:f}BD" if isinstance(value, Decimal) else str(value)

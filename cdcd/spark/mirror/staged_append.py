@@ -28,8 +28,8 @@ from cdcd.spark.state.collapse import counts, needs_details, stats_of, without_m
 
 Rows: TypeAlias = "Callable[[DataFrame, Sequence[dict[str, Any]]], DataFrame]"
 """Makes a table's rows of flat events and of the table's columns."""
-_Fits: TypeAlias = "Callable[[Changes, Mapping[str, Any], DataFrame], bool]"
-"""Whether a batch is as expected: what is known of it, what its events count, and its rows in the files."""
+_Fits: TypeAlias = "Callable[[Changes, Mapping[str, Any], DataFrame, TableWriter], bool]"
+"""Whether a batch is as expected: what is known of it, what its events count, its rows in the files, their writer."""
 
 _LIKE_EACH_OTHER = 2
 """So many batches of a table that are of inserts alone let expect another one."""
@@ -63,12 +63,12 @@ class StagedAppends:
         if not all(self._had_inserts_alone.get(plan.id, [is_first])):
             return None
 
-        def fits(made: Changes, found: Mapping[str, Any], staged: DataFrame) -> bool:
+        def fits(made: Changes, found: Mapping[str, Any], staged: DataFrame, writer: TableWriter) -> bool:
             has_inserts_alone = only_inserts(made.stats) and not needs_details(found)
             self._learn(plan, has_inserts_alone=has_inserts_alone)
             if not has_inserts_alone or has_repeated_keys(staged, made.key, made.stats.keys):
                 return False
-            return is_first or self._writer(plan, made).lacks(staged, made.key, made.stats.keys)
+            return is_first or writer.lacks(staged, made.key, made.stats.keys)
 
         likely = self._likely(batch, plan, before, attempt)
         return None if likely is None or not likely.key else self._append(likely, plan, attempt, rows, fits)
@@ -93,16 +93,14 @@ class StagedAppends:
     def _append(self, likely: Events, plan: MirroredTable, attempt: Attempt, rows: Rows, fits: _Fits) -> Changes | None:
         observed = Observation()
         events = without_messages(likely.events.observe(observed, *map(f.expr, counts(likely.ordered))))
-        with self._writer(plan, likely).staged(rows(events, likely.columns), attempt) as staged:
+        writer = TableWriter(self._target, plan.target, likely.rules.deletes, likely.of_table)
+        with writer.staged(rows(events, likely.columns), attempt) as staged:
             found = _counted(observed)
             if found is None:
                 return None
             made = Changes(**vars(likely) | {"events": events}, stats=stats_of(found, likely.ordered))
             is_whole = bool(made.stats.events) and not made.stats.unknown
-            return made if is_whole and fits(made, found, staged.rows) and staged.publish() else None
-
-    def _writer(self, plan: MirroredTable, events: Events) -> TableWriter:
-        return TableWriter(self._target, plan.target, events.rules.deletes, events.of_table)
+            return made if is_whole and fits(made, found, staged.rows, writer) and staged.publish() else None
 
 
 def _counted(observed: Observation) -> Mapping[str, Any] | None:
