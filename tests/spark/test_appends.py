@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from threading import Lock
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -495,7 +496,7 @@ def test_delta_reads_logs_in_as_many_tasks_as_there_are_cores_unless_the_session
     with given(spark, {name: own or "7"}):
         if own is None:
             spark.conf.unset(name)
-        with Delta(spark, {}).tagging(Tag("m", "token")):
+        with Delta(spark, {}).running():
             assert spark.conf.get(name) == (own or str(spark.sparkContext.defaultParallelism))
         assert spark.conf.get(name, None) == own
 
@@ -505,12 +506,39 @@ def test_delta_reads_no_log_after_a_commit_where_the_time_zone_is_not_utc(
 ) -> None:
     target, table = created(spark, lake, "delta")
     made = []
-    for number, zone in enumerate(["UTC", "UTC", "Europe/Berlin", "Europe/Berlin"]):
-        with given(spark, {"spark.sql.session.timeZone": zone}), target.tagging(Tag("m", f"token{number}")):
+    for zone in "UTC", "UTC", "Europe/Berlin", "Europe/Berlin":
+        with given(spark, {"spark.sql.session.timeZone": zone}), target.running():
             began = jobs(spark)
             target.append(table, spark.range(1).selectExpr("int(id) id"), None)
             made.append(jobs(spark) - began)
     assert len(set(made[1:])) == 1, made
+
+
+def test_each_row_of_a_run_is_one_spark_job(
+    stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cdcd.spark.mirror.run_log import RunLog
+
+    made: list[int] = []
+    write = RunLog.write
+
+    def counted(self_: RunLog, run: Any) -> None:
+        with lock:
+            began = jobs(cdc.spark)
+            write(self_, run)
+            made.append(jobs(cdc.spark) - began)
+
+    lock = Lock()
+    monkeypatch.setattr(RunLog, "write", counted)
+    stream.sql("CREATE TABLE t (id int PRIMARY KEY)")
+    daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
+    mirror = cdc.mirror(["*"], lake("delta"), "delta")
+    for number in range(3):
+        stream.sql(f"INSERT INTO t VALUES ({number})")
+        daemon.wait_until_confirmed()
+        mirror.run_once()
+    assert made[2:] == [1, 1, 1, 1]
 
 
 def test_keys_of_a_batch_are_bounded_and_found_in_the_target(spark: SparkSession) -> None:

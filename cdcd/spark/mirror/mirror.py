@@ -78,38 +78,9 @@ class Mirror:
         A run takes at most `rows_max` events. After a long pause several runs are needed: see `catch_up`.
         """
         began = time.monotonic()
-        self._prepare()
-        published, planned = self._log.last()
-        if published is not None:
-            self._log.show(published)  # another process may have died before it did
-        is_fresh = planned is None
-        if planned is None:
-            planned = self._planner.plan(published, self._loaded)
-            if planned is None:
-                return None
-            if not touched(planned, known_tables(published, self._loaded)):
-                self._step(f"publish {planned.run}")
-                done = replace(planned, state=PUBLISHED)
-                self._publish(done)
-                return PublishedRun(done, 0, time.monotonic() - began)
-            self._step(f"plan {planned.run}")
-        elif any(t.id in self._loaded and t.loaded_lsn != self._loaded[t.id].loaded_lsn for t in planned.tables):
-            raise Fenced(
-                f"another process has begun a run of the mirror {self._name} while this process loaded its tables",
-                "Stop the other process, repeat the load (cdcd spark snapshot), and start the other process again",
-                code="mirror-fenced",
-            )
-        merged = self._merge(planned, published, is_fresh=is_fresh)
-        done = replace(planned, state=PUBLISHED, tables=tuple(each.table for each in merged))
-        self._step(f"publish {done.run}")
-        self._publish(done)
-        self._step(f"published {done.run}")
-        return PublishedRun(done, sum(each.events for each in merged), time.monotonic() - began)
-
-    def _publish(self, run: Run) -> None:
-        self._log.write(run)
-        self._loaded = {}
-        self._log.show(run)
+        with self._target.running():
+            done = self._run()
+        return None if done is None else PublishedRun(*done, time.monotonic() - began)
 
     def catch_up(self) -> list[PublishedRun]:
         """Run up to the cut that is the newest one now; returns what each run did."""
@@ -135,7 +106,10 @@ class Mirror:
         Kept are the last `keep_runs` runs, of the last `keep_days` days (7 at least), and always the newest one. The
         rewritten tables are published, as of the same LSN: their published versions may be older than that.
         """
-        older_than = datetime.now(UTC) - timedelta(days=keep_days)
+        with self._target.running():
+            self._compact(keep_runs, datetime.now(UTC) - timedelta(days=keep_days))
+
+    def _compact(self, keep_runs: int, older_than: datetime) -> None:
         published, planned = self._log.last()
         compacted = []
         for table in published.tables if published is not None else ():
@@ -226,7 +200,8 @@ class Mirror:
             for name in snapshot.tables
             for table in self._to_load(self._planner.tables_to_load(name, below), snapshot.key(name))
         ]
-        loaded = [self._load(snapshot, table, known.get(table.id), below) for table in tables]
+        with self._target.running():
+            loaded = [self._load(snapshot, table, known.get(table.id), below) for table in tables]
         self._step(f"wait for {format_lsn(snapshot.lsn)}")
         self._planner.cuts.wait_until(snapshot.lsn, timeout_s)
         self._loaded = {table.id: table for table in loaded}
@@ -284,6 +259,36 @@ class Mirror:
             self._replacing = frozenset()
 
     # A run
+
+    def _run(self) -> tuple[Run, int] | None:
+        """Carry out a run; returns it as published, and its events."""
+        self._prepare()
+        published, planned = self._log.last()
+        if published is not None:
+            self._log.show(published)  # another process may have died before it did
+        is_fresh = planned is None
+        if planned is None:
+            planned = self._planner.plan(published, self._loaded)
+            if planned is None:
+                return None
+            if not touched(planned, known_tables(published, self._loaded)):
+                self._step(f"publish {planned.run}")
+                done = replace(planned, state=PUBLISHED)
+                self._publish(done)
+                return done, 0
+            self._step(f"plan {planned.run}")
+        elif any(t.id in self._loaded and t.loaded_lsn != self._loaded[t.id].loaded_lsn for t in planned.tables):
+            raise Fenced(
+                f"another process has begun a run of the mirror {self._name} while this process loaded its tables",
+                "Stop the other process, repeat the load (cdcd spark snapshot), and start the other process again",
+                code="mirror-fenced",
+            )
+        merged = self._merge(planned, published, is_fresh=is_fresh)
+        done = replace(planned, state=PUBLISHED, tables=tuple(each.table for each in merged))
+        self._step(f"publish {done.run}")
+        self._publish(done)
+        self._step(f"published {done.run}")
+        return done, sum(each.events for each in merged)
 
     def _prepare(self) -> None:
         if not self._is_prepared:
@@ -352,6 +357,11 @@ class Mirror:
                 if written is not None:
                     written.result()
                 return list(pool.map(one, work))
+
+    def _publish(self, run: Run) -> None:
+        self._log.write(run)
+        self._loaded = {}
+        self._log.show(run)
 
     def _is_merged(self, target: str, tag: Tag) -> bool:
         of = self._target

@@ -175,12 +175,12 @@ class Delta(Target):
         return StagedInDelta(self, transaction, files, DataFrame(made, self.spark), tag)
 
     @contextmanager
-    def tagging(self, tag: Tag) -> Iterator[None]:
+    def running(self) -> Iterator[None]:
         cores = int(self.spark.sparkContext.defaultParallelism)
         wanted = {_LOG_TASKS: str(min(cores, _LOG_TASKS_MAX)), _FILES_IN_CHECKSUM: "false"}
         # `cdcd spark` chooses tasks for all that it runs.
         unchosen = {name: value for name, value in wanted.items() if self.spark.conf.get(name, None) is None}
-        with self._set(unchosen), super().tagging(tag):
+        with self._set(unchosen):
             yield
 
     def seen(self, table: str) -> None:

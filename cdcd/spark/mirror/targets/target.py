@@ -270,6 +270,11 @@ class Target:
         raise NotImplementedError
 
     @contextmanager
+    def running(self) -> Iterator[None]:
+        """Have the settings of the format in the session, inside the `with` block, for all that changes tables."""
+        yield
+
+    @contextmanager
     def tagging(self, tag: Tag) -> Iterator[None]:
         """Mark every MERGE and append inside the `with` block, so that `tagged` finds it."""
         with self._set(self._tags(tag)):
