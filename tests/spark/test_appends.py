@@ -138,24 +138,132 @@ def test_rows_that_the_target_lacks_are_appended_and_others_merged(
     assert run("TRUNCATE t", "INSERT INTO t VALUES (1, 'after')") == ["merge"]
 
 
+@pytest.mark.parametrize("bounds", [{"id": (1, 4)}, {}])
 def test_repeated_keys_are_told_apart_by_whether_an_insert_has_them(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, bounds: dict[str, Any]
 ) -> None:
     from cdcd.spark.mirror.new_rows import repeated_keys
     from cdcd.spark.state.collapse import OP
+    from cdcd.spark.state.key_bounds import Keys
 
     monkeypatch.setattr(MIN, 1)
-    stats: Any = SimpleNamespace(events=4, inserted=SimpleNamespace(rows=1))
 
     def found(*events: tuple[int, str]) -> tuple[bool, bool]:
         frame = spark.createDataFrame([((key,), op) for key, op in events], f"_key struct<id: int>, {OP} string")
+        inserts = sum(op == "c" for _, op in events)
+        stats: Any = SimpleNamespace(
+            events=len(events), last_truncate=None, keys=Keys(len(events), bounds),
+            inserted=Keys(inserts, {}), others=Keys(len(events) - inserts, {}),
+        )  # fmt: skip
         repeated = repeated_keys(frame, stats)
         return repeated.of_inserts, repeated.of_others
 
     assert found((1, "c"), (2, "c"), (3, "u"), (4, "d")) == (False, False)
     assert found((1, "c"), (3, "u"), (3, "d")) == (False, True)
-    assert found((1, "c"), (1, "u"), (3, "d")) == (True, False)
+    assert found((1, "c"), (1, "u"), (3, "d"))[0]
+    assert found((1, "c"), (1, "c"), (3, "d"))[0]
     assert found((1, "c"), (1, "d"), (3, "u"), (3, "u")) == (True, True)
+
+
+@pytest.mark.parametrize("form", DELTA_WHOLE)
+def test_keys_are_looked_up_until_all_keys_of_the_table_are_known_to_be_lower(
+    stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, form: Format
+) -> None:
+    from cdcd.spark.mirror.new_rows import has_keys_of
+
+    monkeypatch.setattr(MIN, 1)
+    monkeypatch.setattr("cdcd.spark.mirror.batches.SMALL_MAX", 0)
+    stream.sql("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
+    catalog = lake(form)
+    writes = Writes(monkeypatch)
+    mirror, looked = cdc.mirror(["*"], catalog, form), []
+
+    def look(*given: Any) -> bool:
+        looked.append(given)
+        return has_keys_of(*given)
+
+    monkeypatch.setattr("cdcd.spark.mirror.table_write.has_keys_of", look)
+
+    def looks(*statements: str) -> bool:
+        before = len(looked)
+        stream.sql(*statements)
+        daemon.wait_until_confirmed()
+        mirror.run_once()
+        check(mirror, stream)
+        return len(looked) > before
+
+    assert not looks("INSERT INTO t SELECT n, 'first' FROM generate_series(1, 6) n")
+    assert looks("INSERT INTO t VALUES (7, 'x')", "UPDATE t SET v = 'y' WHERE id < 4")
+    assert not looks("INSERT INTO t VALUES (10, 'x')", "UPDATE t SET v = 'y' WHERE id < 4")
+    assert writes.made[-2:] == ["append", "merge"]
+    assert looks("INSERT INTO t VALUES (9, 'x')", "UPDATE t SET v = 'z' WHERE id < 4"), "10 is higher"
+    assert not looks("UPDATE t SET id = 50 WHERE id = 5")
+    assert looks("INSERT INTO t VALUES (49, 'x')"), "50 is higher"
+    assert not looks("INSERT INTO t VALUES (51, 'x')")
+    assert not looks("INSERT INTO t VALUES (52, 'x')")
+    assert writes.made[-1] == "publish"
+    cdc.spark.sql(f"INSERT INTO {catalog}.public_t SELECT 60, 'by hand', NULL, NULL, NULL, NULL")
+    assert looks("INSERT INTO t VALUES (60, 'of the source')")
+    assert writes.made[-1] == "merge", "the row is there"
+    assert looks("INSERT INTO t VALUES (61, 'x')"), "somebody had written"
+    writes.dies = "after append"
+    with pytest.raises(Crash):
+        looks("INSERT INTO t VALUES (63, 'x')", "UPDATE t SET v = 'y' WHERE id < 4")
+    writes.dies = ""
+    assert not looks("SELECT 1")
+    assert writes.made[-1] == "merge"
+    assert looks("INSERT INTO t VALUES (64, 'x')", "UPDATE t SET v = 'z' WHERE id < 4"), "a run was cut short"
+    assert not looks("INSERT INTO t VALUES (65, 'x')", "TRUNCATE t", "INSERT INTO t VALUES (1, 'x')")
+    assert not looks("INSERT INTO t VALUES (66, 'x')", "UPDATE t SET v = 'y' WHERE id = 1")
+
+
+def test_a_highest_key_is_that_of_one_column_of_numbers_or_dates(
+    spark: SparkSession, lake: Callable[[str], str]
+) -> None:
+    from cdcd.spark.mirror.highest_keys import HighestKeys
+    from cdcd.spark.state.key_bounds import Keys
+
+    target, table = created(spark, lake, "iceberg")
+    spark.sql(f"INSERT INTO {table} VALUES (3)")
+    highest = HighestKeys(target)
+
+    def is_known(key: list[str], low: Any, high: Any) -> bool:
+        return highest.are_below(table, key, Keys(1, {key[0]: (low, high)}))
+
+    highest.learn(table, ["id"], Keys(1, {"id": (2, 2)}), spark)
+    assert not is_known(["id"], 4, 4), "3 is higher than 2"
+    highest.learn(table, ["id"], Keys(1, {"id": ("3", "3")}), spark)
+    assert not is_known(["id"], "4", "4")
+    highest.learn(table, ["id"], Keys(1, {"id": (3, 3)}), spark)
+    assert not is_known(["id"], 3, 9)
+    assert is_known(["id"], 4, 4)
+    assert not is_known(["id", "other"], 4, 4)
+    assert not is_known(["other"], 4, 4)
+    assert not is_known(["id"], date(2026, 1, 1), date(2026, 1, 1))
+    highest.expect(table, ["id"], Keys(2, {"id": (1, 7)}))
+    assert is_known(["id"], 4, 4), "7 is not written yet"
+    spark.sql(f"INSERT INTO {table} VALUES (7)")
+    assert not is_known(["id"], 8, 9), "nobody has said whose commit that was"
+    highest.note_commit(table)
+    assert not is_known(["id"], 7, 9)
+    assert is_known(["id"], 8, 9)
+    highest.expect(table, ["id"], Keys(2, {}))
+    spark.sql(f"INSERT INTO {table} VALUES (8)")
+    highest.note_commit(table)
+    assert not is_known(["id"], 9, 9), "a row without a key was written"
+    highest.learn(table, ["id"], Keys(1, {"id": (9, 9)}), spark)
+    spark.sql(f"INSERT INTO {table} VALUES (9)")
+    highest.expect(table, ["other"], Keys(1, {"other": (9, 9)}))
+    highest.note_commit(table)
+    assert not is_known(["id"], 10, 10), "nobody has said what was written"
+    highest.learn(table, ["id"], Keys(1, {"id": (9, 9)}), spark)
+    highest.expect(table, ["id"], Keys(1, {"id": (10, 10)}))
+    spark.sql(f"INSERT INTO {table} VALUES (10)")
+    spark.sql(f"INSERT INTO {table} VALUES (99)")
+    highest.note_commit(table)
+    assert not is_known(["id"], 11, 11), "two commits are not one"
 
 
 def test_a_key_that_comes_twice_is_found_among_dense_and_sparse_keys(spark: SparkSession) -> None:

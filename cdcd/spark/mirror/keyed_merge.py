@@ -46,6 +46,7 @@ def merge_keyed(
     """Merge the events. `base`: the published rows; None if there are none, or no event needs them."""
     stats, columns, key = made.stats, made.columns, made.key
     check_keyed(stats, plan.table, had_key=stats.has_keyed_rows or bool(before is not None and before.key))
+    writer.expect(key, stats.keys)
     events = after_truncate(made.events, stats)
     repeated = repeated_keys(events, stats)
     if stats.has_incomplete_key_change:

@@ -43,7 +43,7 @@ class RepeatedKeys:
     of_inserts: bool
     """Some insert has."""
     of_others: bool
-    """Some events have that are no inserts."""
+    """Some events have that are no inserts. With `of_inserts`, it may be an insert whose key they have."""
 
     @property
     def any(self) -> bool:
@@ -89,6 +89,12 @@ def repeated_keys(events: DataFrame, stats: BatchStats) -> RepeatedKeys:
         return RepeatedKeys(of_inserts=False, of_others=False)
     if not is_worth_appending(stats.inserted.rows) and not only_adds(stats):
         return RepeatedKeys(of_inserts=True, of_others=True)
+    key = events.schema["_key"].dataType.fieldNames()
+    if stats.last_truncate is None and (low := _lowest_if_dense(key, stats.keys)) is not None:
+        is_insert = f.col(OP) == "c"
+        every, inserts, others = _distinct(events, f.col(f"_key.`{key[0]}`") - f.lit(low), is_insert, ~is_insert)
+        is_in_both = inserts + others > every
+        return RepeatedKeys(is_in_both or inserts < stats.inserted.rows, others < stats.others.rows)
     inserts = f.count_if(f.col(OP) == "c")
     hashes = events.groupBy(f.xxhash64("_key").alias("hash")).agg(
         f.count("*").alias("events"), inserts.alias("inserts")
@@ -99,14 +105,27 @@ def repeated_keys(events: DataFrame, stats: BatchStats) -> RepeatedKeys:
 
 def has_repeated_keys(rows: DataFrame, key: Sequence[str], known: Keys) -> bool:
     """Whether two of these rows, which `known` bounds, have one key. Two keys of one hash may count as one."""
-    low, high = known.bounds.get(key[0], ("", ""))
-    if len(key) == 1 and isinstance(low, int) and high - low < _DENSE_MAX * known.rows:
-        place = f.col(key[0]) - f.lit(low)
-        bits = f.bitmap_construct_agg(f.bitmap_bit_position(place))
-        counted = rows.groupBy(f.bitmap_bucket_number(place)).agg(f.bitmap_count(bits).alias("keys"))
-        return bool(counted.agg(f.sum("keys")).collect()[0][0] != known.rows)
+    if (low := _lowest_if_dense(key, known)) is not None:
+        [keys] = _distinct(rows, f.col(f"`{key[0]}`") - f.lit(low))
+        return keys < known.rows
     hashes = rows.groupBy(f.xxhash64(*key).alias("hash")).agg(f.count("*").alias("rows"))
     return not hashes.where("rows > 1").isEmpty()
+
+
+def _lowest_if_dense(key: Sequence[str], keys: Keys) -> int | None:
+    """The lowest of these keys, if they are whole numbers that lie close together; else None."""
+    low, high = keys.bounds.get(key[0], ("", ""))
+    is_dense = len(key) == 1 and isinstance(low, int) and high - low < _DENSE_MAX * keys.rows
+    return low if is_dense else None
+
+
+def _distinct(rows: DataFrame, number: Column, *conditions: Column) -> list[int]:
+    """How many different numbers, none of them negative, all rows have, and the rows that meet each condition."""
+    place = f.bitmap_bit_position(number)
+    bits = [f.bitmap_construct_agg(each) for each in (place, *(f.when(each, place) for each in conditions))]
+    counts = [f.bitmap_count(each).alias(str(index)) for index, each in enumerate(bits)]
+    counted = rows.groupBy(f.bitmap_bucket_number(number)).agg(*counts)
+    return list(counted.agg(*(f.sum(f"`{index}`") for index in range(len(bits)))).collect()[0])
 
 
 def parted(rows: DataFrame, ordered: Sequence[str]) -> NetRows:

@@ -20,6 +20,7 @@ from pyspark.sql import functions as f
 
 from cdcd.spark.mirror.batch_changes import ChangeReader, Changes, Events
 from cdcd.spark.mirror.batches import Batch
+from cdcd.spark.mirror.highest_keys import HighestKeys
 from cdcd.spark.mirror.new_rows import has_repeated_keys, is_worth_appending, only_inserts
 from cdcd.spark.mirror.run_log import MirroredTable
 from cdcd.spark.mirror.table_write import Attempt, TableWriter
@@ -41,9 +42,10 @@ _SAID_WITHIN_S = 60.0
 class StagedAppends:
     """Appends batches of tables while they are read. Several threads may use it."""
 
-    def __init__(self, changes: ChangeReader, target: Target) -> None:
+    def __init__(self, changes: ChangeReader, target: Target, highest: HighestKeys) -> None:
         self._changes = changes
         self._target = target
+        self._highest = highest
         self._had_inserts_alone: dict[str, list[bool]] = {}
         """By the table's id, of the last batches that were looked through."""
 
@@ -93,14 +95,17 @@ class StagedAppends:
     def _append(self, likely: Events, plan: MirroredTable, attempt: Attempt, rows: Rows, fits: _Fits) -> Changes | None:
         observed = Observation()
         events = without_messages(likely.events.observe(observed, *map(f.expr, counts(likely.ordered))))
-        writer = TableWriter(self._target, plan.target, likely.rules.deletes, likely.of_table)
+        writer = TableWriter(self._target, plan.target, likely.rules.deletes, likely.of_table, self._highest)
         with writer.staged(rows(events, likely.columns), attempt) as staged:
             found = _counted(observed)
             if found is None:
                 return None
             made = Changes(**vars(likely) | {"events": events}, stats=stats_of(found, likely.ordered))
             is_whole = bool(made.stats.events) and not made.stats.unknown
-            return made if is_whole and fits(made, found, staged.rows, writer) and staged.publish() else None
+            if not is_whole or not fits(made, found, staged.rows, writer):
+                return None
+            writer.expect(made.key, made.stats.keys)
+            return made if writer.publish(staged) else None
 
 
 def _counted(observed: Observation) -> Mapping[str, Any] | None:

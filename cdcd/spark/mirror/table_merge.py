@@ -9,7 +9,7 @@ reads these from the version that the last run published. So a second attempt gi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
@@ -19,10 +19,11 @@ from pyspark.sql import functions as f
 from cdcd.errors import GapError, RequestRejected
 from cdcd.spark.mirror.batch_changes import ChangeReader, Changes, NoChanges
 from cdcd.spark.mirror.batches import Batch, Batches, Work
+from cdcd.spark.mirror.highest_keys import HighestKeys
 from cdcd.spark.mirror.keyed_merge import inserts, merge_keyed
 from cdcd.spark.mirror.keyless_merge import merge_keyless
 from cdcd.spark.mirror.merge_sql import DELETED
-from cdcd.spark.mirror.per_table import PerTable
+from cdcd.spark.mirror.per_table import PerTable, TableRules
 from cdcd.spark.mirror.run_log import MirroredTable
 from cdcd.spark.mirror.schema_evolution import TargetSchema
 from cdcd.spark.mirror.staged_append import StagedAppends
@@ -51,7 +52,8 @@ class TableMerger:
         self._target = target
         self._per_table = per_table
         self._changes = ChangeReader(batches.writers, target, per_table)
-        self._staged = StagedAppends(self._changes, target)
+        self._highest = HighestKeys(target)
+        self._staged = StagedAppends(self._changes, target, self._highest)
 
     def merge(self, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt) -> MergedTable:
         """Bring a table from `before`, its last published state (None: never published), to the plan's offsets."""
@@ -106,7 +108,7 @@ class TableMerger:
             hashed = rows.withColumn(keyless_rows.HASH, keyless_rows.row_hash(row, f.col(UNREPRESENTABLE)))
             number = f.row_number().over(Window.partitionBy(keyless_rows.HASH).orderBy(keyless_rows.HASH))
             rows = hashed.withColumn(keyless_rows.DUPLICATE, number.cast("bigint"))
-        TableWriter(self._target, table, rules.deletes, of_table).overwrite(rows)
+        self._writer(table, rules, of_table).overwrite(rows)
         return self._target.version(table)
 
     def _merge(self, batch: Batch, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt) -> MergedTable:
@@ -128,10 +130,10 @@ class TableMerger:
         if before is not None and needs_base:
             base = self._changes.base(plan, before)
         merge = merge_keyed if made.key else merge_keyless
-        merge(batch, made, plan, before, base, attempt, self._writer(plan, made))
+        merge(batch, made, plan, before, base, attempt, self._writer(plan.target, made.rules, made.of_table))
 
-    def _writer(self, plan: MirroredTable, made: Changes) -> TableWriter:
-        return TableWriter(self._target, plan.target, made.rules.deletes, made.of_table)
+    def _writer(self, table: str, rules: TableRules, columns: Mapping[str, str]) -> TableWriter:
+        return TableWriter(self._target, table, rules.deletes, columns, self._highest)
 
 
 def without_events(plan: MirroredTable, before: MirroredTable | None, key: Sequence[str] | None) -> MergedTable:

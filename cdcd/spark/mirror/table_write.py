@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from cdcd.spark.mirror.highest_keys import HighestKeys
 from cdcd.spark.mirror.merge_sql import DELETED, Deletes, MergeSource, merge, unrepresentable_if_new
 from cdcd.spark.mirror.new_rows import EXISTS, NetRows, has_keys_of, is_worth_appending
 from cdcd.spark.mirror.run_log import MirroredTable
@@ -39,16 +40,28 @@ class Attempt:
 class TableWriter:
     """Writes into one table."""
 
-    def __init__(self, target: Target, table: str, deletes: Deletes, columns: Mapping[str, str]) -> None:
-        """`columns`: all columns of the table, and their types."""
+    def __init__(
+        self, target: Target, table: str, deletes: Deletes, columns: Mapping[str, str], highest: HighestKeys
+    ) -> None:
+        """`columns`: all columns of the table, and their types. `highest`: the one of all writers."""
         self._target = target
+        self._highest = highest
         self._table = table
         self._deletes: Deletes = deletes
         self._columns = columns
 
     def lacks(self, rows: DataFrame, key: Sequence[str], known: Keys) -> bool:
         """Whether the table lacks the keys of these rows, which `known` bounds."""
-        return not has_keys_of(rows.sparkSession.table(self._table), rows, key, known)
+        if self._highest.are_below(self._table, key, known):
+            return True
+        if has_keys_of(rows.sparkSession.table(self._table), rows, key, known):
+            return False
+        self._highest.learn(self._table, key, known, rows.sparkSession)
+        return True
+
+    def expect(self, key: Sequence[str], keys: Keys) -> None:
+        """All rows that are written have some of these keys. Say so before the first commit."""
+        self._highest.expect(self._table, key, keys)
 
     def overwrite(self, rows: DataFrame) -> None:
         """Replace all rows by these, which may lack columns of the table."""
@@ -58,6 +71,7 @@ class TableWriter:
         """Add rows, which may lack columns of the table. `merges_next`: the attempt will also merge rows."""
         tag = attempt.tag if merges_next else None
         self._target.append(self._table, self._to_append(rows), attempt.seen, tag)
+        self._highest.note_commit(self._table)
 
     def _to_append(self, rows: DataFrame) -> DataFrame:
         rows = rows.coalesce(int(self._target.spark.sparkContext.defaultParallelism))  # each task writes a file
@@ -71,12 +85,18 @@ class TableWriter:
 
     @contextmanager
     def staged(self, rows: DataFrame, attempt: Attempt) -> Iterator[Staged]:
-        """Write rows into files that are no files of the table unless the `with` block publishes them."""
+        """Write rows into files that are no files of the table unless the `with` block calls `publish`."""
         staged = self._target.stage(self._table, self._to_append(rows), attempt.tag)
         try:
             yield staged
         finally:
             staged.end()
+
+    def publish(self, staged: Staged) -> bool:
+        """Make the staged files files of the table; False: as for `Staged.publish`."""
+        is_published = staged.publish()
+        self._highest.note_commit(self._table)
+        return is_published
 
     def append_existing(self, rows: DataFrame, source: MergeSource, attempt: Attempt) -> None:
         """Add those of the collapsed rows that exist to a table without their keys. `source`: as for `merge`."""
@@ -112,6 +132,7 @@ class TableWriter:
             self._target.merge(self._table, statement, rows.sparkSession)
         finally:
             rows.sparkSession.catalog.dropTempView(source.view)
+        self._highest.note_commit(self._table)
 
 
 def source_view(plan: MirroredTable, attempt: Attempt) -> str:
