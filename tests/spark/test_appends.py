@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from threading import Lock
+from time import sleep
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -163,6 +164,64 @@ def test_repeated_keys_are_told_apart_by_whether_an_insert_has_them(
     assert found((1, "c"), (1, "u"), (3, "d"))[0]
     assert found((1, "c"), (1, "c"), (3, "d"))[0]
     assert found((1, "c"), (1, "d"), (3, "u"), (3, "u")) == (True, True)
+
+
+@pytest.mark.parametrize("form", DELTA_WHOLE)
+def test_nothing_of_a_plan_is_done_before_the_plan_is_written(
+    stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, form: Format
+) -> None:
+    from cdcd.spark.mirror.run_log import RunLog
+
+    monkeypatch.setattr(MIN, 1)
+    monkeypatch.setattr("cdcd.spark.mirror.batches.SMALL_MAX", 0)
+    stream.sql(*(f"CREATE TABLE {name} (id int PRIMARY KEY, v text)" for name in ("t", "mixed", "new", "kept")))
+    stream.sql("CREATE TABLE keyless (v int)", "ALTER TABLE keyless REPLICA IDENTITY FULL")
+    daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
+    writes, write = Writes(monkeypatch), RunLog.write
+    kinds = [{"match": "public.kept", "kind": ["changelog", "scd2"]}]
+    mirror = cdc.mirror(["*"], lake(form), form, parallel=8, per_table=kinds)
+
+    def written_late(self_: RunLog, run: Any) -> None:
+        if run.state == "planned":
+            sleep(2)
+            write(self_, run)
+            writes.made.append("plan")
+        else:
+            write(self_, run)
+
+    def run(*statements: str) -> list[str]:
+        writes.made = []
+        stream.sql(*statements)
+        daemon.wait_until_confirmed()
+        mirror.run_once()
+        check(mirror, stream)
+        return writes.made
+
+    monkeypatch.setattr(RunLog, "write", written_late)
+    first = [f"INSERT INTO {name} VALUES (1, 'x'), (2, 'x')" for name in ("t", "mixed", "kept")]
+    made = run(*first, "INSERT INTO keyless VALUES (1), (1)")
+    assert (made[0], len(made)) == ("plan", 6), made
+    made = run(
+        "INSERT INTO t VALUES (3, 'y')",
+        "INSERT INTO new VALUES (1, 'y')",
+        "INSERT INTO mixed VALUES (3, 'y')", "UPDATE mixed SET v = 'z' WHERE id = 1",
+        "INSERT INTO kept VALUES (3, 'y')",
+        "DELETE FROM keyless",
+        "ALTER TABLE keyless ADD w int", "INSERT INTO keyless VALUES (2, 3)",
+    )  # fmt: skip
+    assert (made[0], made.count("publish"), len(made)) == ("plan", 2, 8), made
+
+    def fails(self_: RunLog, run: Any) -> None:
+        sleep(2)
+        raise Crash("the plan")
+
+    monkeypatch.setattr(RunLog, "write", fails)
+    with pytest.raises(Crash, match="the plan"):
+        run("INSERT INTO t VALUES (4, 'y')", "INSERT INTO keyless VALUES (5, 6)")
+    assert writes.made == []
+    monkeypatch.setattr(RunLog, "write", write)
+    assert sorted(run("UPDATE mixed SET v = 'w' WHERE id = 2")) == ["merge", "merge", "publish"]
 
 
 @pytest.mark.parametrize("form", DELTA_WHOLE)

@@ -100,6 +100,7 @@ class HistoryMerger(TableMerger):
         self, batch: Batch, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt
     ) -> MergedTable:
         appended = self._staged.append_events(batch, plan, before, attempt, _changelog)
+        attempt.wait_for_plan()
         made = appended or self._changes.read(batch, plan, before, by_key=False)
         if isinstance(made, NoChanges):
             return without_events(plan, before, plan.key)
@@ -114,6 +115,7 @@ class HistoryMerger(TableMerger):
     def _add_versions(
         self, batch: Batch, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt
     ) -> MergedTable:
+        attempt.wait_for_plan()
         made = self._changes.read(batch, plan, before)
         if isinstance(made, NoChanges):
             return without_events(plan, before, made.key)

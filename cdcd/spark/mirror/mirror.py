@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from threading import Event
@@ -299,13 +299,19 @@ class Mirror:
         """Carry out a plan: merge the tables that have new events, several at a time.
 
         `is_fresh`: this process has made the plan just now, and writes it while it reads the events. So nothing of it
-        can be done yet, unless another process has taken it over, which the formats find at the commit.
+        can be done yet, unless another process has taken it over, which the formats find at the commit. What others
+        see waits for the plan.
         """
         known = known_tables(published, self._loaded)
         changed = touched(planned, known)
         loads = {t.loaded_lsn for t in planned.tables if _starts_from_load(t, known.get(t.id))}
         below = {lsn: self._planner.cuts.below(lsn) for lsn in loads}
         tag = Tag(self._name, planned.token)
+        written: Future[None] | None = None
+
+        def wait_for_plan() -> None:
+            if written is not None:
+                written.result()
 
         def with_start(table: MirroredTable) -> tuple[MirroredTable, MirroredTable | None]:
             before = known.get(table.id)
@@ -322,6 +328,7 @@ class Mirror:
             try:
                 return merged_or_refused(table, before)
             except Exception as error:  # raised again unless the table alone has it
+                wait_for_plan()  # its own error comes first
                 if self._is_merged(table.target, tag):
                     raise
                 last = before or replace(table, key=None, offsets=[], version=None)
@@ -345,18 +352,19 @@ class Mirror:
                 self._merger.check_begins_anew(table, before)
                 before = replace(before, version=None, columns=None)
             self._step(f"merge {table.target}")
-            merged = self._merger.merge(table, before, Attempt(tag, seen, appended))
+            merged = self._merger.merge(table, before, Attempt(tag, seen, appended, wait_for_plan))
             self._step(f"merged {table.target}")
             return merged
 
         work = [with_start(table) for table in planned.tables]
         wanted = [(t, before) for t, before in work if t.id in changed - self._replacing and t.error is None]
         with self._target.tagging(tag), ThreadPoolExecutor(self._parallel) as pool:
-            written = pool.submit(self._log.write, planned) if is_fresh else None
+            if is_fresh:
+                written = pool.submit(self._log.write, planned)
             with self._merger.reading_together(wanted):
-                if written is not None:
-                    written.result()
-                return list(pool.map(one, work))
+                merged = list(pool.map(one, work))
+            wait_for_plan()
+            return merged
 
     def _publish(self, run: Run) -> None:
         self._log.write(run)

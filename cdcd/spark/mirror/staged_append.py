@@ -5,7 +5,8 @@ Before: `batch_changes` decodes the events. After: `table_merge` publishes the t
 The rows go into files that no reader sees, and Spark counts the events meanwhile. Only then is it known what the batch
 has. If it is as expected, the files become the table's, in one commit; else they are given up, and the batch is read
 once more, as any other. So inserts are read, decoded and written in one pass, and nothing keeps them in between. A
-process that dies before the commit has written nothing that a reader sees.
+process that dies before the commit has written nothing that a reader sees. So the files are written even while the
+process writes its plan.
 """
 
 from __future__ import annotations
@@ -87,6 +88,8 @@ class StagedAppends:
     ) -> Events | None:
         if attempt.has_appended or not is_worth_appending(batch.offsets):
             return None
+        if before is None or before.version is None:  # the table may be made
+            attempt.wait_for_plan()
         likely = self._changes.likely(batch, plan, before, by_key=by_key)
         # Spark shuffles the rows of a table that is sorted or divided, and may read the batch twice for that.
         is_shuffled = likely is not None and (likely.rules.layout.order_by or likely.rules.layout.partition_by)
@@ -105,6 +108,7 @@ class StagedAppends:
             if not is_whole or not fits(made, found, staged.rows, writer):
                 return None
             writer.expect(made.key, made.stats.keys)
+            attempt.wait_for_plan()
             return made if writer.publish(staged) else None
 
 

@@ -113,6 +113,7 @@ class TableMerger:
 
     def _merge(self, batch: Batch, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt) -> MergedTable:
         appended = self._staged.append(batch, plan, before, attempt, inserts)
+        attempt.wait_for_plan()
         made = appended or self._changes.read(batch, plan, before)
         if isinstance(made, NoChanges):
             return without_events(plan, before, made.key)

@@ -8,7 +8,7 @@ that are there the values that they have.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -35,6 +35,8 @@ class Attempt:
     """The target's, from before the caller looked for tags."""
     has_appended: bool
     """An earlier attempt has appended rows, and has not merged the others."""
+    wait_for_plan: Callable[[], object]
+    """Returns once the plan is written, or raises why it is not. To be called before anything that others see."""
 
 
 class TableWriter:
