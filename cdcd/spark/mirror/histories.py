@@ -79,7 +79,7 @@ class HistoryMerger(TableMerger):
         of_table = TargetSchema(self._target, rules).fit(plan.target, [writer], key, overwrites=True).of_table
         if rules.kind == "changelog":
             rows = rows.withColumn(CHANGE_OP, f.lit("r")).withColumn(CHANGE_UNCHANGED, _none())
-        self._writer(plan.target, rules, of_table).overwrite(rows)
+        self._table_writers.of(plan.target, rules, of_table).overwrite(rows)
         return self._target.version(plan.target)
 
     def live(self, plan: MirroredTable, rows: DataFrame) -> DataFrame | None:
@@ -106,7 +106,7 @@ class HistoryMerger(TableMerger):
             return without_events(plan, before, plan.key)
         if appended is None and made.stats.events:
             rows = _changelog(made.events, made.columns)
-            self._writer(plan.target, made.rules, made.of_table).append(rows, attempt)
+            self._table_writers.of(plan.target, made.rules, made.of_table).append(rows, attempt)
         keys = self._writers.of(plan.schema, plan.name, plan.topic, "key")
         key = list(keys[-1].key) if keys else []
         done = replace(plan, key=key, version=self._target.version(plan.target), columns=made.succession.last)
@@ -136,7 +136,7 @@ class HistoryMerger(TableMerger):
                 events, None if base is None else keyed_rows(base, columns, key), columns, stats.unchanged
             )
         states = _last_of_commits(events).persist(StorageLevel.MEMORY_AND_DISK)
-        writer = self._writer(plan.target, made.rules, made.of_table)
+        writer = self._table_writers.of(plan.target, made.rules, made.of_table)
         try:
             versions = _versions(states, columns, truncates)
             if base is None and not attempt.has_appended:

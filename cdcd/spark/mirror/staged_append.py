@@ -21,11 +21,9 @@ from pyspark.sql import functions as f
 
 from cdcd.spark.mirror.batch_changes import ChangeReader, Changes, Events
 from cdcd.spark.mirror.batches import Batch
-from cdcd.spark.mirror.highest_keys import HighestKeys
 from cdcd.spark.mirror.new_rows import has_repeated_keys, is_worth_appending, only_inserts
 from cdcd.spark.mirror.run_log import MirroredTable
-from cdcd.spark.mirror.table_write import Attempt, TableWriter
-from cdcd.spark.mirror.targets.target import Target
+from cdcd.spark.mirror.table_write import Attempt, TableWriter, TableWriters
 from cdcd.spark.state.collapse import counts, needs_details, stats_of, without_messages
 
 Rows: TypeAlias = "Callable[[DataFrame, Sequence[dict[str, Any]]], DataFrame]"
@@ -43,10 +41,9 @@ _SAID_WITHIN_S = 60.0
 class StagedAppends:
     """Appends batches of tables while they are read. Several threads may use it."""
 
-    def __init__(self, changes: ChangeReader, target: Target, highest: HighestKeys) -> None:
+    def __init__(self, changes: ChangeReader, writers: TableWriters) -> None:
         self._changes = changes
-        self._target = target
-        self._highest = highest
+        self._writers = writers
         self._had_inserts_alone: dict[str, list[bool]] = {}
         """By the table's id, of the last batches that were looked through."""
 
@@ -98,7 +95,7 @@ class StagedAppends:
     def _append(self, likely: Events, plan: MirroredTable, attempt: Attempt, rows: Rows, fits: _Fits) -> Changes | None:
         observed = Observation()
         events = without_messages(likely.events.observe(observed, *map(f.expr, counts(likely.ordered))))
-        writer = TableWriter(self._target, plan.target, likely.rules.deletes, likely.of_table, self._highest)
+        writer = self._writers.of(plan.target, likely.rules, likely.of_table)
         with writer.staged(rows(events, likely.columns), attempt) as staged:
             found = _counted(observed)
             if found is None:

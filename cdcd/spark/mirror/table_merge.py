@@ -9,7 +9,7 @@ reads these from the version that the last run published. So a second attempt gi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
@@ -19,15 +19,14 @@ from pyspark.sql import functions as f
 from cdcd.errors import GapError, RequestRejected
 from cdcd.spark.mirror.batch_changes import ChangeReader, Changes, NoChanges
 from cdcd.spark.mirror.batches import Batch, Batches, Work
-from cdcd.spark.mirror.highest_keys import HighestKeys
 from cdcd.spark.mirror.keyed_merge import inserts, merge_keyed
 from cdcd.spark.mirror.keyless_merge import merge_keyless
 from cdcd.spark.mirror.merge_sql import DELETED
-from cdcd.spark.mirror.per_table import PerTable, TableRules
+from cdcd.spark.mirror.per_table import PerTable
 from cdcd.spark.mirror.run_log import MirroredTable
 from cdcd.spark.mirror.schema_evolution import TargetSchema
 from cdcd.spark.mirror.staged_append import StagedAppends
-from cdcd.spark.mirror.table_write import Attempt, TableWriter
+from cdcd.spark.mirror.table_write import Attempt, TableWriters
 from cdcd.spark.mirror.targets.target import Target
 from cdcd.spark.reading.writer_schemas import Writer
 from cdcd.spark.state import keyless_rows
@@ -52,8 +51,8 @@ class TableMerger:
         self._target = target
         self._per_table = per_table
         self._changes = ChangeReader(batches.writers, target, per_table)
-        self._highest = HighestKeys(target)
-        self._staged = StagedAppends(self._changes, target, self._highest)
+        self._table_writers = TableWriters(target)
+        self._staged = StagedAppends(self._changes, self._table_writers)
 
     def merge(self, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt) -> MergedTable:
         """Bring a table from `before`, its last published state (None: never published), to the plan's offsets."""
@@ -108,7 +107,7 @@ class TableMerger:
             hashed = rows.withColumn(keyless_rows.HASH, keyless_rows.row_hash(row, f.col(UNREPRESENTABLE)))
             number = f.row_number().over(Window.partitionBy(keyless_rows.HASH).orderBy(keyless_rows.HASH))
             rows = hashed.withColumn(keyless_rows.DUPLICATE, number.cast("bigint"))
-        self._writer(table, rules, of_table).overwrite(rows)
+        self._table_writers.of(table, rules, of_table).overwrite(rows)
         return self._target.version(table)
 
     def _merge(self, batch: Batch, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt) -> MergedTable:
@@ -131,10 +130,7 @@ class TableMerger:
         if before is not None and needs_base:
             base = self._changes.base(plan, before)
         merge = merge_keyed if made.key else merge_keyless
-        merge(batch, made, plan, before, base, attempt, self._writer(plan.target, made.rules, made.of_table))
-
-    def _writer(self, table: str, rules: TableRules, columns: Mapping[str, str]) -> TableWriter:
-        return TableWriter(self._target, table, rules.deletes, columns, self._highest)
+        merge(batch, made, plan, before, base, attempt, self._table_writers.of(plan.target, made.rules, made.of_table))
 
 
 def without_events(plan: MirroredTable, before: MirroredTable | None, key: Sequence[str] | None) -> MergedTable:

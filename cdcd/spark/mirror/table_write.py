@@ -18,6 +18,7 @@ from pyspark.sql import functions as f
 from cdcd.spark.mirror.highest_keys import HighestKeys
 from cdcd.spark.mirror.merge_sql import DELETED, Deletes, MergeSource, merge, unrepresentable_if_new
 from cdcd.spark.mirror.new_rows import EXISTS, NetRows, has_keys_of, is_worth_appending
+from cdcd.spark.mirror.per_table import TableRules
 from cdcd.spark.mirror.run_log import MirroredTable
 from cdcd.spark.mirror.targets.target import Staged, Tag, Target
 from cdcd.spark.reading.missing_values import MissingValue
@@ -39,13 +40,25 @@ class Attempt:
     """Returns once the plan is written, or raises why it is not. To be called before anything that others see."""
 
 
+class TableWriters:
+    """Makes writers. Several threads may use it, one for each table."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._highest = HighestKeys(target)
+
+    def of(self, table: str, rules: TableRules, columns: Mapping[str, str]) -> TableWriter:
+        """A writer of this table. `columns`: all of its columns, and their types."""
+        return TableWriter(self._target, table, rules.deletes, columns, self._highest)
+
+
 class TableWriter:
     """Writes into one table."""
 
     def __init__(
         self, target: Target, table: str, deletes: Deletes, columns: Mapping[str, str], highest: HighestKeys
     ) -> None:
-        """`columns`: all columns of the table, and their types. `highest`: the one of all writers."""
+        """`TableWriters.of` makes it. `highest`: that of all writers."""
         self._target = target
         self._highest = highest
         self._table = table
