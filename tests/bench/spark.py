@@ -52,7 +52,7 @@ ROWS = """INSERT INTO t (id, n, a, b, amount, at, due, paid, doc, ref, w, note)
     SELECT g, g % 1000, 'name ' || g, md5(g::text), g % 9999 / 100.0, now(), current_date, g % 2 = 0,
     '{{"k": 1}}', gen_random_uuid(), g * 0.5, 'note of ' || g FROM generate_series({first}::bigint, {last}) g"""
 
-COLD_RUNS = 3
+COLD_RUNS = 10
 """The first runs of each kind, in which Java compiles."""
 WARM_RUNS = 3
 """The runs after them, of which the median counts."""
@@ -238,7 +238,7 @@ def floor(cdc: Cdc, made: Any, before: dict[str, Any], took: float, inserted: st
     [table] = made.published().tables
     record = cdc.cut().tables[table.topic]
     starts = before[table.topic].offsets if before else [0] * len(record.offsets)
-    decode = drained(cdc.topics.events(record, starts))
+    decode = statistics.median(drained(cdc.topics.events(record, starts)) for _ in range(WARM_RUNS))
     now, parts = cdc.spark.table(table.target), {"decode": decode}
     copy = f"{table.target.rpartition('.')[0]}.copy"
     # With copy-on-write Spark 4.1 has no plan for a source that is made of an Iceberg table.

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from support import workload
 from support.daemon import cdcd as run_cdcd
+from support.fix_spark import jobs
 from support.rendering import content
 from support.stream import StreamFixture
 
@@ -73,6 +74,29 @@ def test_cuts_are_the_slot_records(stream: StreamFixture, cdc: Cdc) -> None:
 
 
 @pytest.mark.whole
+def test_schemas_are_read_only_if_their_topic_has_grown(
+    stream: StreamFixture, cdc: Cdc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream.sql("CREATE TABLE t (id int PRIMARY KEY)")
+    daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
+
+    def found() -> tuple[int, int]:
+        """How many schemas of events there are, and how many Spark jobs found them."""
+        daemon.wait_until_confirmed()
+        began = jobs(cdc.spark)
+        writers = cdc.topics.writers.of("public", "t", cdc.topics.names.topic("public", "t"), "value")
+        return len(writers), jobs(cdc.spark) - began
+
+    stream.sql("INSERT INTO t VALUES (1)")
+    assert [found(), found()] == [(1, 1), (1, 0)]
+    stream.sql("ALTER TABLE t ADD v int", "INSERT INTO t VALUES (2, 3)")
+    assert [found(), found()] == [(2, 1), (2, 0)]
+    monkeypatch.setattr(cdc.topics.kafka, "_asks", False)  # only Spark can ask
+    stream.sql("ALTER TABLE t ADD w int", "INSERT INTO t VALUES (4, 5, 6)")
+    assert [found(), found()] == [(3, 1), (3, 1)]
+
+
 def test_rows_under_two_keys_are_refused_until_a_snapshot(stream: StreamFixture, cdc: Cdc) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, v text)")
     daemon = stream.daemon().start()  # with snapshot.mode = "initial" it would copy the table again by itself

@@ -154,6 +154,8 @@ class TopicWriters(Writers):
         self._kafka = kafka
         self._topic = topic
         self._next = EARLIEST
+        self._end: int | None = None
+        """The topic's, before it was read; None: nobody has asked."""
         self._known: dict[str, Writer] = {}
 
     def of(self, schema: str, table: str, topic: str, subject: str) -> list[Writer]:
@@ -170,16 +172,21 @@ class TopicWriters(Writers):
         return [each.header for each in values if each.schema["namespace"] != own]
 
     def _refresh(self) -> None:
+        end = self._kafka.end(self._topic)
+        if end is not None and end == self._end:
+            return
+        since = EARLIEST if end is not None and end < self._next else self._next  # it may have been made again
         with self._kafka.errors(f"reading {self._topic}"):
-            records = self._kafka.whole(self._topic, self._next).select("partition", "offset", "key", "value")
+            records = self._kafka.whole(self._topic, since).select("partition", "offset", "key", "value")
             schemas = records.where(f"length(key) = {_KEY_BYTES} AND length(value) <= {TEXT_BYTES_MAX}")
-            rows = schemas.orderBy("offset").collect()
+            rows = sorted(schemas.collect(), key=lambda row: int(row["offset"]))  # Spark would look through them twice
         for row in rows:
             text = published_schema(bytes(row["key"]), bytes(row["value"]))
             if text is not None:
                 self._note(bytes(row["key"]).decode(), text)
         if rows and all(row["partition"] == 0 for row in rows):
             self._next = rows[-1]["offset"] + 1
+        self._end = end
 
     def _note(self, digest: str, text: str) -> None:
         """Note a schema. One that cannot be used is passed over: a record that names it is refused by name."""
