@@ -44,7 +44,7 @@ class HighestKeys:
         """Whether all rows of the table surely have lower keys than these."""
         known = self._known.get(table)
         low, _ = _bounds(key, keys)
-        if known is None or known.column != key[0] or type(known.value) is not type(low):
+        if known is None or type(known.value) is not type(low) or known.column != key[0]:
             return False
         return bool(known.value < low) and self._target.version(table) == known.version
 

@@ -123,9 +123,8 @@ def _distinct(rows: DataFrame, number: Column, *conditions: Column) -> list[int]
     """How many different numbers, none of them negative, all rows have, and the rows that meet each condition."""
     place = f.bitmap_bit_position(number)
     bits = [f.bitmap_construct_agg(each) for each in (place, *(f.when(each, place) for each in conditions))]
-    counts = [f.bitmap_count(each).alias(str(index)) for index, each in enumerate(bits)]
-    counted = rows.groupBy(f.bitmap_bucket_number(number)).agg(*counts)
-    return list(counted.agg(*(f.sum(f"`{index}`") for index in range(len(bits)))).collect()[0])
+    counts = rows.groupBy(f.bitmap_bucket_number(number)).agg(*map(f.bitmap_count, bits)).collect()
+    return [sum(each[index] for each in counts) for index in range(1, 1 + len(bits))]
 
 
 def parted(rows: DataFrame, ordered: Sequence[str]) -> NetRows:

@@ -109,9 +109,10 @@ class TableWriter:
 
     def publish(self, staged: Staged) -> bool:
         """Make the staged files files of the table; False: as for `Staged.publish`."""
-        is_published = staged.publish()
+        if not staged.publish():
+            return False
         self._highest.note_commit(self._table)
-        return is_published
+        return True
 
     def append_existing(self, rows: DataFrame, source: MergeSource, attempt: Attempt) -> None:
         """Add those of the collapsed rows that exist to a table without their keys. `source`: as for `merge`."""
