@@ -3,8 +3,8 @@
 Before: `table_write` asks whether a table lacks keys, and tells of its commits. After: it looks up the others.
 
 Most tables number their rows, so the new keys of a batch lie above all others. One look-up finds that no row has a
-higher key than the batch. From then on each batch tells its keys before it is written, and each commit of the process
-moves the known version on by one. A table of another version was changed by somebody else, and nothing is known of it.
+higher key than the batch. From then on each commit of the process tells its keys, and moves the known version on by
+one. A table of another version was changed by somebody else, and nothing is known of it.
 """
 
 from __future__ import annotations
@@ -37,8 +37,6 @@ class HighestKeys:
     def __init__(self, target: Target) -> None:
         self._target = target
         self._known: dict[str, _Highest] = {}
-        self._expected: dict[str, tuple[str, Any]] = {}
-        """By table: the key's first column, and the highest value that the next commits write (None: nobody knows)."""
 
     def are_below(self, table: str, key: Sequence[str], keys: Keys) -> bool:
         """Whether all rows of the table surely have lower keys than these."""
@@ -57,18 +55,14 @@ class HighestKeys:
         if spark.table(table).where(f.col(f"`{key[0]}`") > f.lit(high)).isEmpty():
             self._known[table] = _Highest(version, key[0], high)
 
-    def expect(self, table: str, key: Sequence[str], keys: Keys) -> None:
-        """Know that the next commits of this process write rows with some of these keys."""
-        self._expected[table] = key[0] if key else "", _bounds(key, keys)[1]
-
-    def note_commit(self, table: str) -> None:
-        """Know that this process has made a commit, of rows that were expected."""
+    def note_commit(self, table: str, key: Sequence[str], keys: Keys) -> None:
+        """Know that this process has made a commit, of rows with some of these keys."""
         known = self._known.pop(table, None)
-        column, high = self._expected.get(table, ("", None))
-        if known is None or known.column != column or type(known.value) is not type(high):
+        _, high = _bounds(key, keys)
+        if known is None or type(known.value) is not type(high) or known.column != key[0]:
             return
         if (version := self._target.follower(table, known.version)) is not None:
-            self._known[table] = _Highest(version, column, max(known.value, high))
+            self._known[table] = _Highest(version, known.column, max(known.value, high))
 
 
 def _bounds(key: Sequence[str], keys: Keys) -> tuple[Any, Any]:

@@ -48,12 +48,12 @@ class TableWriters:
         self._highest = HighestKeys(target)
 
     def of(self, table: str, rules: TableRules, columns: Mapping[str, str]) -> TableWriter:
-        """A writer of this table. `columns`: all of its columns, and their types."""
+        """A writer of a batch of this table. `columns`: all of its columns, and their types."""
         return TableWriter(self._target, table, rules.deletes, columns, self._highest)
 
 
 class TableWriter:
-    """Writes into one table."""
+    """Writes one batch into one table."""
 
     def __init__(
         self, target: Target, table: str, deletes: Deletes, columns: Mapping[str, str], highest: HighestKeys
@@ -61,6 +61,8 @@ class TableWriter:
         """`TableWriters.of` makes it. `highest`: that of all writers."""
         self._target = target
         self._highest = highest
+        self._written: tuple[Sequence[str], Keys] = (), Keys(0, {})
+        """The columns of the key, and the keys of all rows that are written."""
         self._table = table
         self._deletes: Deletes = deletes
         self._columns = columns
@@ -76,7 +78,10 @@ class TableWriter:
 
     def expect(self, key: Sequence[str], keys: Keys) -> None:
         """All rows that are written have some of these keys. Say so before the first commit."""
-        self._highest.expect(self._table, key, keys)
+        self._written = key, keys
+
+    def _note_commit(self) -> None:
+        self._highest.note_commit(self._table, *self._written)
 
     def overwrite(self, rows: DataFrame) -> None:
         """Replace all rows by these, which may lack columns of the table."""
@@ -86,7 +91,7 @@ class TableWriter:
         """Add rows, which may lack columns of the table. `merges_next`: the attempt will also merge rows."""
         tag = attempt.tag if merges_next else None
         self._target.append(self._table, self._to_append(rows), attempt.seen, tag)
-        self._highest.note_commit(self._table)
+        self._note_commit()
 
     def _to_append(self, rows: DataFrame) -> DataFrame:
         rows = rows.coalesce(int(self._target.spark.sparkContext.defaultParallelism))  # each task writes a file
@@ -111,7 +116,7 @@ class TableWriter:
         """Make the staged files files of the table; False: as for `Staged.publish`."""
         if not staged.publish():
             return False
-        self._highest.note_commit(self._table)
+        self._note_commit()
         return True
 
     def append_existing(self, rows: DataFrame, source: MergeSource, attempt: Attempt) -> None:
@@ -148,7 +153,7 @@ class TableWriter:
             self._target.merge(self._table, statement, rows.sparkSession)
         finally:
             rows.sparkSession.catalog.dropTempView(source.view)
-        self._highest.note_commit(self._table)
+        self._note_commit()
 
 
 def source_view(plan: MirroredTable, attempt: Attempt) -> str:
