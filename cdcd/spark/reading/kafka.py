@@ -49,9 +49,10 @@ class KafkaReader:
         self._options = {
             # At the end of a range the consumer waits for records that never come: 500 ms a partition by default.
             "kafka.fetch.max.wait.ms": "1",
-            # A poll takes all that a fetch has brought: the broker sends the next fetch while Spark decodes this one.
-            # With Kafka's defaults, 500 records and 64 KiB, reading takes twice as long.
-            "kafka.max.poll.records": "100000",
+            # A poll should take all that a fetch has brought: the broker sends the next fetch while Spark decodes this
+            # one. Kafka's defaults are 500 records and 64 KiB, and reading takes twice as long. But for five minutes
+            # Spark keeps the last poll of each task.
+            "kafka.max.poll.records": "10000",
             "kafka.receive.buffer.bytes": str(1024 * 1024),
             **{f"kafka.{name}": value for name, value in options.items()},
             "kafka.bootstrap.servers": bootstrap,
