@@ -73,7 +73,6 @@ def test_cuts_are_the_slot_records(stream: StreamFixture, cdc: Cdc) -> None:
         cdc.changes("public.u")
 
 
-@pytest.mark.whole
 def test_schemas_are_read_only_if_their_topic_has_grown(
     stream: StreamFixture, cdc: Cdc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,6 +96,7 @@ def test_schemas_are_read_only_if_their_topic_has_grown(
     assert [found(), found()] == [(3, 1), (3, 1)]
 
 
+@pytest.mark.whole
 def test_rows_under_two_keys_are_refused_until_a_snapshot(stream: StreamFixture, cdc: Cdc) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, v text)")
     daemon = stream.daemon().start()  # with snapshot.mode = "initial" it would copy the table again by itself

@@ -70,5 +70,5 @@ def _bounds(key: Sequence[str], keys: Keys) -> tuple[Any, Any]:
 
     A person may have made a table with another order of texts.
     """
-    low, high = keys.bounds.get(key[0], (None, None)) if len(key) == 1 else (None, None)
+    low, high = keys.of_one(key)
     return (low, high) if isinstance(low, (int, Decimal, date)) else (None, None)

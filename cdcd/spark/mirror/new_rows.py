@@ -114,9 +114,8 @@ def has_repeated_keys(rows: DataFrame, key: Sequence[str], known: Keys) -> bool:
 
 def _lowest_if_dense(key: Sequence[str], keys: Keys) -> int | None:
     """The lowest of these keys, if they are whole numbers that lie close together; else None."""
-    low, high = keys.bounds.get(key[0], ("", ""))
-    is_dense = len(key) == 1 and isinstance(low, int) and high - low < _DENSE_MAX * keys.rows
-    return low if is_dense else None
+    low, high = keys.of_one(key)
+    return low if isinstance(low, int) and high - low < _DENSE_MAX * keys.rows else None
 
 
 def _distinct(rows: DataFrame, number: Column, *conditions: Column) -> list[int]:

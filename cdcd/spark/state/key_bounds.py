@@ -27,6 +27,10 @@ class Keys:
     rows: int
     bounds: Bounds
 
+    def of_one(self, key: Sequence[str]) -> tuple[Any, Any]:
+        """The lowest and the highest key; (None, None) unless the key is one column, and has bounds."""
+        return self.bounds.get(key[0], (None, None)) if len(key) == 1 else (None, None)
+
 
 def least_and_most(values: Sequence[str]) -> list[str]:
     """Aggregates in SQL of each value: its lowest, its highest, and in how many rows it is not null."""
