@@ -36,6 +36,7 @@ from cdcd.spark.mirror.table_merge import MergedTable, TableMerger
 from cdcd.spark.mirror.table_write import Attempt
 from cdcd.spark.mirror.targets.delta import Delta
 from cdcd.spark.mirror.targets.iceberg import Iceberg
+from cdcd.spark.mirror.targets.target import Tag
 from cdcd.spark.reading.cuts import Cut
 from cdcd.spark.reading.writer_schemas import RegistryWriters
 from cdcd.spark.state.key_bounds import Keys, keys_of_groups
@@ -929,9 +930,9 @@ def test_an_append_to_iceberg_is_done_again_after_a_commit_that_failed_and_not_a
             made.append(self.given)
 
     target, rows = Iceberg(SimpleNamespace(), {}), Written()
-    target.append("lake.t", rows, 7)
+    target.append("lake.t", rows, Tag("m", "token"), 7)
     assert made == [{"isolation-level": "serializable", "validate-from-snapshot-id": "7"}]
     fails = ["ValidationException: Found conflicting files that can contain rows matching false"] * 2
     with pytest.raises(RuntimeError, match="conflicting files"):
-        target.append("lake.t", rows, 7)
+        target.append("lake.t", rows, Tag("m", "token"), 7)
     assert (len(fails), len(made)) == (1, 1)

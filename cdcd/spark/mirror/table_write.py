@@ -33,7 +33,7 @@ class Attempt:
     tag: Tag
     """What the attempt writes has it."""
     seen: int | None
-    """The target's, from before the caller looked for tags."""
+    """What `Target.seen` has said before the caller looked for tags; None, too, if the table was not there."""
     has_appended: bool
     """An earlier attempt has appended rows, and has not merged the others."""
     wait_for_plan: Callable[[], object]
@@ -89,8 +89,7 @@ class TableWriter:
 
     def append(self, rows: DataFrame, attempt: Attempt, *, merges_next: bool = False) -> None:
         """Add rows, which may lack columns of the table. `merges_next`: the attempt will also merge rows."""
-        tag = attempt.tag if merges_next else None
-        self._target.append(self._table, self._to_append(rows), attempt.seen, tag)
+        self._target.append(self._table, self._to_append(rows), attempt.tag, attempt.seen, merges_next=merges_next)
         self._note_commit()
 
     def _to_append(self, rows: DataFrame) -> DataFrame:
@@ -106,7 +105,7 @@ class TableWriter:
     @contextmanager
     def staged(self, rows: DataFrame, attempt: Attempt) -> Iterator[Staged]:
         """Write rows into files that are no files of the table unless the `with` block calls `publish`."""
-        staged = self._target.stage(self._table, self._to_append(rows), attempt.tag)
+        staged = self._target.stage(self._table, self._to_append(rows), attempt.tag, attempt.seen)
         try:
             yield staged
         finally:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, ClassVar, Final
@@ -49,7 +51,10 @@ _WRITES = ("MERGE", "WRITE")
 
 
 class Delta(Target):
-    """Delta itself skips a MERGE or an append that a plan has made already, even if two processes try it (txnAppId)."""
+    """Delta skips a MERGE that a plan has made already, even if two processes try it (txnAppId).
+
+    An append does the same by Delta's own transaction, see `_commit`.
+    """
 
     using = "delta"
     properties: ClassVar[Mapping[str, str]] = {
@@ -160,19 +165,45 @@ class Delta(Target):
     def _jvm(self) -> Any:
         return self.spark._jvm  # noqa: SLF001
 
-    def _write(self) -> Any:
-        """Delta's object for an append, as its operation."""
+    def _write(self, note: str | None = None) -> Any:
+        """Delta's object for an append, as its operation. `note`: for the table's history."""
         write = getattr(getattr(self._jvm.org.apache.spark.sql.delta, "DeltaOperations$Write$"), "MODULE$")
-        return _with_defaults(write, "apply", self._jvm.org.apache.spark.sql.SaveMode.Append)
+        option = self._jvm.scala.Option
+        no_partitions = no_predicate = option.empty()
+        append = self._jvm.org.apache.spark.sql.SaveMode.Append
+        return _with_defaults(write, "apply", append, no_partitions, no_predicate, option.apply(note))
 
-    def stage(self, table: str, rows: DataFrame, tag: Tag) -> Staged:
-        java = self._java(table)
-        transaction = java.startTransaction(self._jvm.scala.Some(self._snapshot(table)))
+    def append(self, table: str, rows: DataFrame, tag: Tag, seen: int | None, *, merges_next: bool = False) -> None:
+        self._commit(self._written(table, rows), tag, seen, merges_next=merges_next)
+
+    def stage(self, table: str, rows: DataFrame, tag: Tag, seen: int | None) -> Staged:
+        written = self._written(table, rows)
+        log, snapshot = self._java(table).deltaLog(), written.transaction.snapshot()
+        made = DataFrame(_with_defaults(log, "createDataFrame", snapshot, written.files), self.spark)
+        return StagedInDelta(made, lambda: self._commit(written, tag, seen))
+
+    def _written(self, table: str, rows: DataFrame) -> _Written:
+        transaction = self._java(table).startTransaction(self._jvm.scala.Some(self._snapshot(table)))
         known = self.columns(table)
         rows = rows.select(*(f.col(f"`{name}`").cast(kind).alias(name) for name, kind in known.items()))
-        files = transaction.writeFiles(rows._jdf)  # noqa: SLF001
-        made = _with_defaults(java.deltaLog(), "createDataFrame", transaction.snapshot(), files)
-        return StagedInDelta(self, transaction, files, DataFrame(made, self.spark), tag)
+        return _Written(transaction, transaction.writeFiles(rows._jdf))  # noqa: SLF001
+
+    def _commit(self, written: _Written, tag: Tag, seen: int | None, *, merges_next: bool = False) -> bool:
+        """Make the files files of the table; False: another process has carried out the plan.
+
+        To find that out, Delta reads the table's log, as for any write with a txnAppId. This takes as long as 100,000
+        rows do. But the version `seen` has no commit of the plan, nor has the one that made the table.
+        """
+        transaction, app = written.transaction, _app(tag)
+        if transaction.snapshot().version() in (0, seen):
+            transaction.readTxn().addOne(app)  # if another process commits from now on, that is a conflict
+        elif transaction.txnVersion(app) >= 0:
+            return False
+        number, note = (1, _half(tag)) if merges_next else (2, _note(tag))
+        now_ms = self._jvm.scala.Option.apply(time.time_ns() // 1_000_000)  # Delta does not see a mark without its time
+        mark = self._jvm.org.apache.spark.sql.delta.actions.SetTransaction(app, number, now_ms)
+        transaction.commit(written.files.prepended(mark), self._write(note))
+        return True
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -182,15 +213,6 @@ class Delta(Target):
         unchosen = {name: value for name, value in wanted.items() if self.spark.conf.get(name, None) is None}
         with self._set(unchosen):
             yield
-
-    def seen(self, table: str) -> None:
-        """Nothing: txnAppId is enough."""
-
-    def append(self, table: str, rows: DataFrame, seen: int | None, before_merge: Tag | None = None) -> None:
-        options = {}
-        if before_merge is not None:
-            options = {"txnAppId": _app(before_merge), "txnVersion": "1", "userMetadata": _half(before_merge)}
-        rows.writeTo(table).options(**options).append()
 
     def tagged(self, table: str, tag: Tag) -> bool:
         return self._wrote(table, _note(tag))
@@ -238,28 +260,28 @@ class Delta(Target):
             conf.set(_LISTING_TASKS, before)
 
 
-class StagedInDelta(Staged):
+@dataclass(frozen=True)
+class _Written:
     """Files that an open transaction has written. If it does not commit, VACUUM removes them."""
 
-    def __init__(self, target: Delta, transaction: Any, files: Any, rows: DataFrame, tag: Tag) -> None:
+    transaction: Any
+    files: Any
+
+
+class StagedInDelta(Staged):
+    """Files that are written, and not committed."""
+
+    def __init__(self, rows: DataFrame, commit: Callable[[], bool]) -> None:
         super().__init__(rows)
-        self._target = target
-        self._transaction = transaction
-        self._files = files
-        self._tag = tag
+        self._commit = commit
 
     def publish(self) -> bool:
-        transaction, jvm, app = self._transaction, self._target._jvm, _app(self._tag)  # noqa: SLF001
-        if transaction.txnVersion(app) >= 0:  # another process has carried out the plan
-            return False
-        mark = jvm.org.apache.spark.sql.delta.actions.SetTransaction(app, 2, jvm.scala.Option.empty())
         try:
-            transaction.commit(self._files.prepended(mark), self._target._write())  # noqa: SLF001
+            return self._commit()
         except Exception as error:  # Py4J's
             if not is_conflict(error):
                 raise
             return False
-        return True
 
     def end(self) -> None: ...
 

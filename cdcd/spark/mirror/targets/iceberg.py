@@ -170,19 +170,21 @@ class Iceberg(Target):
 
     def seen(self, table: str) -> int | None:
         self.refresh(table)
-        return self.version(table)
+        return super().seen(table)
 
     def put(self, table: str, rows: DataFrame, seen: int | None) -> None:
         self.refresh(table)
-        self.append(table, rows, seen)
+        self._append(table, rows, seen, {})
 
-    def append(self, table: str, rows: DataFrame, seen: int | None, before_merge: Tag | None = None) -> None:
+    def append(self, table: str, rows: DataFrame, tag: Tag, seen: int | None, *, merges_next: bool = False) -> None:
+        mark = {f"snapshot-property.cdcd.run.{tag.mirror}": _half(tag)} if merges_next else {}
+        self._append(table, rows, seen, mark)
+
+    def _append(self, table: str, rows: DataFrame, seen: int | None, options: Mapping[str, str]) -> None:
         # An append has no such check. An overwrite that replaces nothing has one, and its snapshot is an append's.
-        options = {"isolation-level": "serializable"}
+        options = {"isolation-level": "serializable", **options}
         if seen is not None:
             options["validate-from-snapshot-id"] = str(seen)
-        if before_merge is not None:
-            options[f"snapshot-property.cdcd.run.{before_merge.mirror}"] = _half(before_merge)
 
         def append_once() -> None:
             rows.writeTo(table).options(**options).overwrite(f.lit(False))
@@ -190,12 +192,12 @@ class Iceberg(Target):
         # The commit has surely failed then. A ValidationException says that rows came since the caller looked.
         self.again_after_conflicts(table, append_once, "CommitFailed")
 
-    def stage(self, table: str, rows: DataFrame, tag: Tag) -> Staged:
+    def stage(self, table: str, rows: DataFrame, tag: Tag, seen: int | None) -> Staged:
         spark = rows.sparkSession  # another session would not know the branch
         self.refresh(table, spark)
         java, branch = self._java(table, spark), f"{_STAGED}{uuid4().hex}"
-        base = java.currentSnapshot()
-        java.manageSnapshots().createBranch(branch, *([] if base is None else [base.snapshotId()])).commit()
+        # Where the caller has looked for tags, the branch begins: rows that came since keep it from being published.
+        java.manageSnapshots().createBranch(branch, *([] if seen is None else [seen])).commit()
         start = java.snapshot(branch).snapshotId()
         try:
             rows.writeTo(f"{table}.branch_{branch}").append()

@@ -246,19 +246,19 @@ class Target:
         return bool(self.spark.table(table).isEmpty())
 
     def seen(self, table: str) -> int | None:
-        """What `append` needs to know of the table as it was before the caller looked for tags."""
-        raise NotImplementedError
+        """The version of the table before the caller looks for tags, for `append` and `stage`."""
+        return self.version(table)
 
-    def append(self, table: str, rows: DataFrame, seen: int | None, before_merge: Tag | None = None) -> None:
-        """Add rows that have all columns of the table, in one commit, inside `tagging`.
+    def append(self, table: str, rows: DataFrame, tag: Tag, seen: int | None, *, merges_next: bool = False) -> None:
+        """Add rows that have all columns of the table, in one commit, inside `tagging(tag)`.
 
-        `seen`: see there. `before_merge`: the tag, if a MERGE of the same plan follows. If two processes append by one
-        plan, the second one is passed over, or fails.
+        `seen`: see there. `merges_next`: a MERGE of the same plan follows. If two processes append by one plan, the
+        second one is passed over, or fails.
         """
         raise NotImplementedError
 
-    def stage(self, table: str, rows: DataFrame, tag: Tag) -> Staged:
-        """Write rows that have all columns of the table into files, inside `tagging(tag)`. No reader sees them."""
+    def stage(self, table: str, rows: DataFrame, tag: Tag, seen: int | None) -> Staged:
+        """Write rows as `append` does, into files that no reader sees. `seen`: None, too, for a table that is new."""
         raise NotImplementedError
 
     def tagged(self, table: str, tag: Tag) -> bool:
