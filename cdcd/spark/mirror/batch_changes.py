@@ -5,7 +5,7 @@ Before: `batches` has read the records. After: `table_merge` merges the events.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,34 +107,54 @@ class ChangeReader:
         """By the table's id: the schema of the last batch, if it had one alone."""
 
     def read(
-        self, batch: Batch, plan: MirroredTable, before: MirroredTable | None, *, by_key: bool = True
+        self,
+        batch: Batch,
+        plan: MirroredTable,
+        before: MirroredTable | None,
+        wait_for_plan: Callable[[], object],
+        *,
+        by_key: bool = True,
     ) -> Changes | NoChanges:
-        """The decoded events of a batch. The table has been made for them, or altered.
+        """The decoded events of a batch. The table has been made for them, or altered, after `wait_for_plan`.
 
         Without `by_key`, the events count as those of a table without a key, and each truncate is one event.
         """
-        schemas = None if batch.is_read else self._likely(plan, before, by_key=by_key)
+        schemas = None if batch.is_read else self._likely(plan, before, wait_for_plan, by_key=by_key)
         if schemas is not None and schemas.only is not None:
             made = self._looked_through(batch, self._events(batch, plan, before, schemas, by_key=by_key))
             if not made.stats.unknown:
                 self._last[plan.id] = schemas.only
                 return made if made.stats.events else NoChanges(list(made.key))
-        found = self._found(batch, plan, before, by_key=by_key)
+        found = self._found(batch, plan, before, wait_for_plan, by_key=by_key)
         if isinstance(found, NoChanges):
             return found
         return self._looked_through(batch, self._events(batch, plan, before, found, by_key=by_key))
 
     def likely(
-        self, batch: Batch, plan: MirroredTable, before: MirroredTable | None, *, by_key: bool = True
+        self,
+        batch: Batch,
+        plan: MirroredTable,
+        before: MirroredTable | None,
+        wait_for_plan: Callable[[], object],
+        *,
+        by_key: bool = True,
     ) -> Events | None:
         """The events of a batch that nobody has read, by the schema that it most likely has; None if nothing tells it.
 
-        An event whose op is null has another schema. No Spark job has computed the events.
+        An event whose op is null has another schema. No Spark job has computed the events. A table that was not there
+        has been made, after `wait_for_plan`.
         """
-        schemas = None if batch.is_read else self._likely(plan, before, by_key=by_key)
+        schemas = None if batch.is_read else self._likely(plan, before, wait_for_plan, by_key=by_key)
         return None if schemas is None else self._events(batch, plan, before, schemas, by_key=by_key)
 
-    def _likely(self, plan: MirroredTable, before: MirroredTable | None, *, by_key: bool) -> _Schemas | None:
+    def _likely(
+        self,
+        plan: MirroredTable,
+        before: MirroredTable | None,
+        wait_for_plan: Callable[[], object],
+        *,
+        by_key: bool,
+    ) -> _Schemas | None:
         """The schemas of a batch that nobody has looked through; None if nothing tells them.
 
         A table is made for them only if no others exist, and altered for none.
@@ -156,6 +176,8 @@ class ChangeReader:
         writers = [only.value]
         succession = self.succession(plan, before, writers)
         schema = TargetSchema(self._target, self._per_table.rules(plan.schema, plan.name, plan.kind))
+        if is_new:
+            wait_for_plan()
         fit = schema.fit if is_new else schema.fit_for
         evolution = fit(plan.target, writers, key, succession)
         return (
@@ -163,7 +185,13 @@ class ChangeReader:
         )
 
     def _found(
-        self, batch: Batch, plan: MirroredTable, before: MirroredTable | None, *, by_key: bool
+        self,
+        batch: Batch,
+        plan: MirroredTable,
+        before: MirroredTable | None,
+        wait_for_plan: Callable[[], object],
+        *,
+        by_key: bool,
     ) -> _Schemas | NoChanges:
         """The schemas of a batch, which is looked through."""
         headers = batch.headers()
@@ -186,6 +214,7 @@ class ChangeReader:
         order = in_order(raw, writers, plan.topic)
         schema = TargetSchema(self._target, self._per_table.rules(plan.schema, plan.name, plan.kind))
         succession = self.succession(plan, before, order.writers)
+        wait_for_plan()
         try:
             evolution = schema.fit(plan.target, writers, key or (), succession)
         except RequestRejected:

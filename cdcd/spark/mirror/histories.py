@@ -100,8 +100,8 @@ class HistoryMerger(TableMerger):
         self, batch: Batch, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt
     ) -> MergedTable:
         appended = self._staged.append_events(batch, plan, before, attempt, _changelog)
+        made = appended or self._changes.read(batch, plan, before, attempt.wait_for_plan, by_key=False)
         attempt.wait_for_plan()
-        made = appended or self._changes.read(batch, plan, before, by_key=False)
         if isinstance(made, NoChanges):
             return without_events(plan, before, plan.key)
         if appended is None and made.stats.events:
@@ -115,8 +115,8 @@ class HistoryMerger(TableMerger):
     def _add_versions(
         self, batch: Batch, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt
     ) -> MergedTable:
+        made = self._changes.read(batch, plan, before, attempt.wait_for_plan)
         attempt.wait_for_plan()
-        made = self._changes.read(batch, plan, before)
         if isinstance(made, NoChanges):
             return without_events(plan, before, made.key)
         columns, stats, key = made.columns, made.stats, made.key

@@ -85,9 +85,7 @@ class StagedAppends:
     ) -> Events | None:
         if attempt.has_appended or not is_worth_appending(batch.offsets):
             return None
-        if before is None or before.version is None:  # the table may be made
-            attempt.wait_for_plan()
-        likely = self._changes.likely(batch, plan, before, by_key=by_key)
+        likely = self._changes.likely(batch, plan, before, attempt.wait_for_plan, by_key=by_key)
         # Spark shuffles the rows of a table that is sorted or divided, and may read the batch twice for that.
         is_shuffled = likely is not None and (likely.rules.layout.order_by or likely.rules.layout.partition_by)
         return None if likely is None or likely.fills or is_shuffled else likely

@@ -112,8 +112,8 @@ class TableMerger:
 
     def _merge(self, batch: Batch, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt) -> MergedTable:
         appended = self._staged.append(batch, plan, before, attempt, inserts)
+        made = appended or self._changes.read(batch, plan, before, attempt.wait_for_plan)
         attempt.wait_for_plan()
-        made = appended or self._changes.read(batch, plan, before)
         if isinstance(made, NoChanges):
             return without_events(plan, before, made.key)
         if appended is None:
