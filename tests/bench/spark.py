@@ -165,7 +165,7 @@ def mirror(
     stream: streams.StreamFixture, cdc: Cdc, form: Literal["delta", "iceberg"], rows: int, size: int, kind: str
 ) -> None:
     """Load the rows from events, then inserts alone, then runs of 2/3 updates, 2/15 deletes and 1/5 inserts."""
-    stream.sql(TABLE)
+    stream.sql(TABLE, "ALTER TABLE t SET (autovacuum_enabled = off)")  # it would take a core from a run
     running = started(stream)
     fill(stream, 1, rows)
     running.wait_until_confirmed(timeout_s=600)
