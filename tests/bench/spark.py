@@ -14,6 +14,7 @@ its parallel collector. The JVM is warm only in the last turns; the figures of t
 of the last three is printed, and compared with the yardstick. Each first load is of a new mirror.
 --rows N: the table's rows; the default is 1,000,000. A run has three quarters as many changes, or of --run N: with
 --rows 10000000 --run 1000000 the table is larger than what is done to it.
+--cold N: the first runs of each kind, which do not count. Ten; runs of millions of events need fewer.
 --cores N: Spark tasks at the same time. `taskset -c 0` before the command leaves one core to all processes.
 --daemon-python PATH: an interpreter with a compiled cdcd for the daemon (default: this one).
 """
@@ -53,7 +54,7 @@ ROWS = """INSERT INTO t (id, n, a, b, amount, at, due, paid, doc, ref, w, note)
     '{{"k": 1}}', gen_random_uuid(), g * 0.5, 'note of ' || g FROM generate_series({first}::bigint, {last}) g"""
 
 COLD_RUNS = 10
-"""The first runs of each kind, in which Java compiles."""
+"""The first runs of each kind, in which Java compiles, unless --cold says another number."""
 WARM_RUNS = 3
 """The runs after them, of which the median counts."""
 SMALL_COLD_RUNS = 40
@@ -69,6 +70,7 @@ def main() -> None:
     parser.add_argument("format", nargs="?", default="delta", help="the mirror's table format: delta or iceberg")
     parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the table of `mirror`")
     parser.add_argument("--run", type=int, default=None, help="a run has three quarters as many changes")
+    parser.add_argument("--cold", type=int, default=COLD_RUNS, help="first runs of each kind that do not count")
     parser.add_argument("--cores", type=int, default=2, help="Spark tasks at the same time")
     parser.add_argument("--daemon-python", default=sys.executable, help="Python that runs the daemon")
     parser.add_argument("--uncompiled", action="store_true", help="measure cdcd even if it is not compiled")
@@ -88,7 +90,8 @@ def main() -> None:
             with streams.StreamFixture(postgres.dsn(), kafka.bootstrap, "bench", Path(folder)) as stream:
                 cdc = Cdc(spark, stream.broker, stream.prefix)
                 if given.what in ("mirror", "changelog"):
-                    mirror(stream, cdc, given.format, given.rows, given.run or given.rows, given.what)
+                    runs = given.cold + WARM_RUNS
+                    mirror(stream, cdc, given.format, given.rows, given.run or given.rows, given.what, runs)
                 else:
                     {"read": read, "small": small, "snapshot": snapshot, "verify": verify}[given.what](
                         stream, cdc, given.format
@@ -162,7 +165,13 @@ def read(stream: streams.StreamFixture, cdc: Cdc, _: str) -> None:
 
 
 def mirror(
-    stream: streams.StreamFixture, cdc: Cdc, form: Literal["delta", "iceberg"], rows: int, size: int, kind: str
+    stream: streams.StreamFixture,
+    cdc: Cdc,
+    form: Literal["delta", "iceberg"],
+    rows: int,
+    size: int,
+    kind: str,
+    runs: int,
 ) -> None:
     """Load the rows from events, then inserts alone, then runs of 2/3 updates, 2/15 deletes and 1/5 inserts."""
     stream.sql(TABLE, "ALTER TABLE t SET (autovacuum_enabled = off)")  # it would take a core from a run
@@ -179,7 +188,7 @@ def mirror(
         )
         return made, took
 
-    loads = [first_load(turn) for turn in range(COLD_RUNS + WARM_RUNS if size == rows else 1)]
+    loads = [first_load(turn) for turn in range(runs if size == rows else 1)]
     made, _ = loads[-1]
     if size == rows:
         floor(cdc, made, {}, warm(form, "first load", rows, [took for _, took in loads]), "true", "false", "false")
@@ -198,7 +207,7 @@ def mirror(
         running.wait_until_confirmed(timeout_s=600)
         took, done = seconds(made.run_once)
         print(f"{form}: {what}, {done.events:,} events {took:.1f} s = {done.events / took:,.0f}/s", flush=True)
-        if len(earlier) == COLD_RUNS + WARM_RUNS - 1:
+        if len(earlier) == runs - 1:
             changed = f"id > {low + deletes} AND id <= {low + updates}"
             removed = f"id > {low} AND id <= {low + deletes}"
             if kind == "changelog":
@@ -212,10 +221,10 @@ def mirror(
         return [*earlier, took]
 
     times: list[float] = []
-    for _ in range(COLD_RUNS + WARM_RUNS):
+    for _ in range(runs):
         times = run("inserts", size * 3 // 4, 0, 0, 0, times)
     times = []
-    for turn in range(COLD_RUNS + WARM_RUNS):
+    for turn in range(runs):
         times = run("changes", size * 3 // 20, turn * size // 10, size // 2, size // 10, times)
     table = made.as_of()["public.t"]
     if kind == "changelog":
