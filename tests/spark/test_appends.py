@@ -130,8 +130,9 @@ def test_rows_that_the_target_lacks_are_appended_and_others_merged(
         "UPDATE t SET v = 'newer' WHERE id = 12",
     ) == ["append", "merge"]
     assert run("INSERT INTO t VALUES (13, 'x')") == ["append"], "the last batch was another one"
-    assert run("INSERT INTO t VALUES (14, 'x')") == ["append"], "the last but one, too"
-    assert run("INSERT INTO t VALUES (15, 'x')") == ["publish"]
+    assert run("INSERT INTO t VALUES (14, 'x')") == ["append"], "this one was read as another one, too"
+    assert run("INSERT INTO t VALUES (15, 'x')") == ["append"]
+    assert run("INSERT INTO t VALUES (16, 'x')") == ["publish"]
     by_hand = f"INSERT INTO {catalog}.public_t SELECT id, 'by hand', NULL, NULL, NULL, NULL FROM VALUES"
     cdc.spark.sql(f"{by_hand} (20), (21) AS made(id)")
     assert run("INSERT INTO t VALUES (20, 'of the source'), (21, 'y'), (22, 'z')") == ["merge"]
@@ -327,24 +328,106 @@ def test_a_key_that_comes_twice_is_found_among_dense_and_sparse_keys(spark: Spar
     assert (found("a", "b"), found("a", "b", "a")) == (False, True)
 
 
-@pytest.mark.parametrize("form", FORMATS)
-def test_a_death_at_any_write_neither_doubles_nor_loses_a_row(
+class Reads:
+    """Notes how the batches of one table are read."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from cdcd.spark.mirror.batch_changes import ChangeReader
+        from cdcd.spark.mirror.keyed_merge import KeyedMerges
+
+        self.made: list[str] = []
+        read, merge_as_read = ChangeReader.read, KeyedMerges.merge_as_read
+
+        def kept(*given: Any, **named: Any) -> Any:
+            self.made.append("kept")
+            return read(*given, **named)
+
+        def collapsed(*given: Any) -> Any:
+            self.made.append("collapsed")
+            if (made := merge_as_read(*given)) is None:
+                self.made.pop()
+            return made
+
+        monkeypatch.setattr(ChangeReader, "read", kept)
+        monkeypatch.setattr(KeyedMerges, "merge_as_read", collapsed)
+
+
+@pytest.mark.parametrize("form", DELTA_WHOLE)
+def test_events_are_collapsed_while_they_are_read_if_those_of_the_batch_before_were(
     stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, form: Format
 ) -> None:
     monkeypatch.setattr(MIN, 1)
+    monkeypatch.setattr("cdcd.spark.mirror.batches.SMALL_MAX", 0)
+    stream.sql("CREATE TABLE t (id int PRIMARY KEY, v text, big text)", "ALTER TABLE t ALTER big SET STORAGE EXTERNAL")
+    daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
+    catalog = lake(form)
+    writes, reads = Writes(monkeypatch), Reads(monkeypatch)
+    run = runner(stream, daemon, cdc.mirror(["*"], catalog, form), writes)
+
+    def reads_of(*statements: str) -> tuple[list[str], list[str]]:
+        reads.made = []
+        return run(*statements), reads.made
+
+    run("INSERT INTO t SELECT n, 'first', repeat('x', 9000) FROM generate_series(1, 9) n")
+    twice = [f"UPDATE t SET v = '{text}', big = 'short' WHERE id < 4" for text in ("changed", "changed again")]
+    assert reads_of(*twice, "INSERT INTO t VALUES (10, 'x')") == (["append", "merge"], ["kept"])
+    assert reads_of(
+        *twice,
+        "INSERT INTO t VALUES (11, 'x'), (12, 'x')",
+        "UPDATE t SET v = 'newer' WHERE id = 11",
+        "BEGIN; DELETE FROM t WHERE id = 3; INSERT INTO t VALUES (3, 'again'); COMMIT",
+        "UPDATE t SET id = 13, v = 'moved' WHERE id = 2",
+        "DELETE FROM t WHERE id = 12",
+    ) == (["append", "merge"], ["collapsed"])
+    whole = ["kept"]
+    assert reads_of("UPDATE t SET v = 'without big' WHERE id IN (5, 6)") == (["merge"], whole)
+    assert reads_of(*twice) == (["merge"], ["collapsed"])
+    assert reads_of(*twice, "ALTER TABLE t ADD more int DEFAULT 7", "UPDATE t SET more = 8 WHERE id = 1")[1] == whole
+    assert [reads_of(*twice)[1] for _ in range(2)] == [whole, ["collapsed"]], "the last batch had two schemas"
+    cdc.spark.sql(f"INSERT INTO {catalog}.public_t (id, v) VALUES (14, 'by hand')")
+    assert reads_of("INSERT INTO t VALUES (14, 'x')", *twice) == (["merge"], ["collapsed"])
+    alone = "DELETE FROM t WHERE id = 1", "INSERT INTO t VALUES (15, 'x')"
+    assert [reads_of(*alone)[1], reads_of(*alone[:1], "INSERT INTO t VALUES (16, 'x')")[1]] == [["collapsed"], whole]
+    assert reads_of(*twice)[1] == whole
+    assert reads_of("TRUNCATE t", "INSERT INTO t VALUES (1, 'after')", *twice) == (["merge"], whole)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("read", ["kept", "collapsed"])
+def test_a_death_at_any_write_neither_doubles_nor_loses_a_row(
+    stream: StreamFixture,
+    cdc: Cdc,
+    lake: Callable[[str], str],
+    monkeypatch: pytest.MonkeyPatch,
+    form: Format,
+    read: str,
+) -> None:
+    monkeypatch.setattr(MIN, 1)
+    monkeypatch.setattr("cdcd.spark.mirror.batches.SMALL_MAX", 0)
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, v int)")
     daemon = stream.daemon().start()
     daemon.wait_for_log("going on")
     catalog = lake(form)
-    writes = Writes(monkeypatch)
+    writes, reads = Writes(monkeypatch), Reads(monkeypatch)
+    mirror = cdc.mirror(["*"], catalog, form)
+    stream.sql("INSERT INTO t SELECT n, 0 FROM generate_series(-9, 0) n")
+    daemon.wait_until_confirmed()
+    mirror.run_once()
     deaths = {  # what the process after it writes
-        "after append": [],
+        "after append": ["merge"],
         "before append": ["append", "merge"],
         "before merge": ["merge"],
         "after merge": [],
     }
     for number, (dies, rest) in enumerate(deaths.items()):
         first = 1 + number * 10
+        if read == "kept":
+            mirror = cdc.mirror(["*"], catalog, form)
+        else:
+            stream.sql("UPDATE t SET v = v + 1 WHERE id < -7")
+            daemon.wait_until_confirmed()
+            mirror.run_once()
         stream.sql(
             f"INSERT INTO t SELECT n, 0 FROM generate_series({first}, {first + 9}) n",
             f"UPDATE t SET v = v + 1 WHERE id BETWEEN {first - 5} AND {first + 1}",
@@ -353,7 +436,8 @@ def test_a_death_at_any_write_neither_doubles_nor_loses_a_row(
         daemon.wait_until_confirmed()
         writes.dies = dies
         with pytest.raises(Crash):
-            cdc.mirror(["*"], catalog, form).run_once()
+            mirror.run_once()
+        assert reads.made[-1] == read
         writes.dies, writes.made = "", []
         mirror = cdc.mirror(["*"], catalog, form)
         mirror.run_once()

@@ -61,6 +61,11 @@ class Changes(Events):
 
     stats: BatchStats
 
+    @property
+    def count(self) -> int:
+        """How many events there are."""
+        return self.stats.events
+
 
 @dataclass(frozen=True)
 class NoChanges:

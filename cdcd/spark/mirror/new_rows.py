@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
@@ -128,20 +128,21 @@ def _distinct(rows: DataFrame, number: Column, *conditions: Column) -> list[int]
 
 def parted(rows: DataFrame, ordered: Sequence[str]) -> NetRows:
     """Part collapsed rows by their first event. `ordered`: the columns of the key to give the bounds of."""
+    return parted_with(rows, ordered)[0]
+
+
+def parted_with(rows: DataFrame, ordered: Sequence[str], *more: str) -> tuple[NetRows, list[Any]]:
+    """As `parted`; also `more` aggregates in SQL of all rows, from the same Spark job."""
+    values, groups = list(more), (_IS_INSERTED, f"{_IS_INSERTED} AND {EXISTS}", _IS_OLD)
+    for group in groups:
+        values += [f"count_if({group})", *least_and_most([f"if({group}, `{name}`, NULL)" for name in ordered])]
+    [found] = rows.selectExpr(*(f"{each} AS `{index}`" for index, each in enumerate(values))).collect()
+    width, first = 1 + PARTS * len(ordered), len(more)
+    of_inserted, of_new, of_others = (
+        keys_of_groups(ordered, [(found[at], found[at + 1 : at + width])]) for at in range(first, len(found), width)
+    )
     inserted, others = (rows.where(each) for each in (_IS_INSERTED, _IS_OLD))
-    of_inserted, of_new, of_others = _keys_where(rows, ordered, _IS_INSERTED, f"{_IS_INSERTED} AND {EXISTS}", _IS_OLD)
-    return NetRows(inserted, of_inserted, of_new.rows, others, of_others)
-
-
-def _keys_where(rows: DataFrame, ordered: Sequence[str], *conditions: str) -> list[Keys]:
-    """The keys of the rows that meet each condition."""
-    parts = []
-    for condition in conditions:
-        values = [f"if({condition}, `{name}`, NULL)" for name in ordered]
-        parts += [f"count_if({condition})", *least_and_most(values)]
-    [row] = rows.selectExpr(*(f"{each} AS `{index}`" for index, each in enumerate(parts))).collect()
-    width = 1 + PARTS * len(ordered)
-    return [keys_of_groups(ordered, [(row[at], row[at + 1 : at + width])]) for at in range(0, len(row), width)]
+    return NetRows(inserted, of_inserted, of_new.rows, others, of_others), list(found[:first])
 
 
 def has_keys_of(target: DataFrame, rows: DataFrame, key: Sequence[str], known: Keys) -> bool:

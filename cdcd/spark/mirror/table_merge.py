@@ -19,7 +19,7 @@ from pyspark.sql import functions as f
 from cdcd.errors import GapError, RequestRejected
 from cdcd.spark.mirror.batch_changes import ChangeReader, Changes, NoChanges
 from cdcd.spark.mirror.batches import Batch, Batches, Work
-from cdcd.spark.mirror.keyed_merge import inserts, merge_keyed
+from cdcd.spark.mirror.keyed_merge import Collapsed, KeyedMerges, inserts
 from cdcd.spark.mirror.keyless_merge import merge_keyless
 from cdcd.spark.mirror.merge_sql import DELETED
 from cdcd.spark.mirror.per_table import PerTable
@@ -53,6 +53,7 @@ class TableMerger:
         self._changes = ChangeReader(batches.writers, target, per_table)
         self._table_writers = TableWriters(target)
         self._staged = StagedAppends(self._changes, self._table_writers)
+        self._keyed = KeyedMerges(self._changes, self._table_writers)
 
     def merge(self, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt) -> MergedTable:
         """Bring a table from `before`, its last published state (None: never published), to the plan's offsets."""
@@ -111,16 +112,18 @@ class TableMerger:
         return self._target.version(table)
 
     def _merge(self, batch: Batch, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt) -> MergedTable:
-        appended = self._staged.append(batch, plan, before, attempt, inserts)
-        made = appended or self._changes.read(batch, plan, before, attempt.wait_for_plan)
-        attempt.wait_for_plan()
-        if isinstance(made, NoChanges):
-            return without_events(plan, before, made.key)
-        if appended is None:
+        made: Changes | Collapsed | NoChanges | None
+        made = self._staged.append(batch, plan, before, attempt, inserts)
+        made = made or self._keyed.merge_as_read(batch, plan, before, attempt)
+        if made is None:
+            made = self._changes.read(batch, plan, before, attempt.wait_for_plan)
+            attempt.wait_for_plan()
+            if isinstance(made, NoChanges):
+                return without_events(plan, before, made.key)
             self._staged.note(plan, made)
             self._merge_changes(batch, made, plan, before, attempt)
         version, last = self._target.version(plan.target), made.succession.last
-        return MergedTable(replace(plan, key=list(made.key), version=version, columns=last), made.stats.events)
+        return MergedTable(replace(plan, key=list(made.key), version=version, columns=last), made.count)
 
     def _merge_changes(
         self, batch: Batch, made: Changes, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt
@@ -129,8 +132,11 @@ class TableMerger:
         needs_base = made.stats.last_truncate is None and (made.stats.has_incomplete_key_change or not made.key)
         if before is not None and needs_base:
             base = self._changes.base(plan, before)
-        merge = merge_keyed if made.key else merge_keyless
-        merge(batch, made, plan, before, base, attempt, self._table_writers.of(plan.target, made.rules, made.of_table))
+        if made.key:
+            self._keyed.merge(batch, made, plan, before, base, attempt)
+            return
+        writer = self._table_writers.of(plan.target, made.rules, made.of_table)
+        merge_keyless(batch, made, plan, before, base, attempt, writer)
 
 
 def without_events(plan: MirroredTable, before: MirroredTable | None, key: Sequence[str] | None) -> MergedTable:

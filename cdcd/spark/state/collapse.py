@@ -16,7 +16,7 @@ stands just before the changes that the snapshot does not show.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -38,7 +38,11 @@ UNREPRESENTABLE: Final = "_unrepresentable"
 OP: Final = "_x0_op"
 UNCHANGED: Final = "_x0_unchanged"
 FIRST_OP: Final = "_x0_first_op"
-"""Of a collapsed row: the op of its first event.
+"""Of a collapsed row: the op of its first event."""
+EVENTS: Final = "_x0_events"
+"""Of a collapsed row: how many events it is made of."""
+ODD: Final = "_x0_odd"
+"""Of a collapsed row: whether some event came without its key, is a truncate, or is of an unknown schema.
 
 No column of a table can have such names: `_x0_` would be the escape of a zero byte, see `avro_names`."""
 _OPS: Final = "crudt"
@@ -239,23 +243,26 @@ def after_truncate(events: DataFrame, stats: BatchStats) -> DataFrame:
 
 
 def collapse(
-    events: DataFrame, columns: Sequence[dict[str, Any]], unchanged: Sequence[str], *, with_first_op: bool = False
+    events: DataFrame, columns: Sequence[dict[str, Any]], unchanged: Sequence[str], *, of_key: Collection[str] = ()
 ) -> DataFrame:
-    """One row a key: its columns, the META ones, OP (d: the row is deleted; u: it exists), UNCHANGED and FIRST_OP.
+    """One row a key: its columns, the META ones, OP (d: the row is deleted; u: it exists), UNCHANGED, and `of_key`.
 
     `unchanged`: the columns that events may lack. UNCHANGED names the columns that no event of the key has.
-    FIRST_OP is there only if it is asked for.
+    `of_key`: some of FIRST_OP, EVENTS and ODD; with `unchanged` there is FIRST_OP alone.
     """
     if unchanged:
         return _completed(events, columns, unchanged)
-    keys = [f.col("_key").getField(name) for name in events.schema["_key"].dataType.fieldNames()]
+    names = events.schema["_key"].dataType.fieldNames()
+    # As columns: Spark shuffles the events once for both windows only if it sees that their keys are the same.
+    keys = {f"_key_{index}": f.col("_key").getField(name) for index, name in enumerate(names)}
     newest_first = Window.partitionBy(*keys).orderBy(f.col("_order").desc())
-    if with_first_op:
-        whole = newest_first.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
-        events = events.withColumn(FIRST_OP, f.last(OP).over(whole))
     # For row_number() = 1 Spark would sort the events before it shuffles them, and then again.
-    later = events.withColumn("_later", f.lag(f.lit(1)).over(newest_first))
-    return single_rows(later.where("_later IS NULL"), columns)
+    found = {"_later": f.lag(f.lit(1)).over(newest_first)}
+    is_odd = f.col(OP).isNull() | (f.col(OP) == "t") | f.col("_unkeyed")
+    whole = newest_first.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    told = {FIRST_OP: f.last(OP), EVENTS: f.count("*"), ODD: f.max(is_odd)}
+    found |= {name: told[name].over(whole) for name in of_key}
+    return single_rows(events.withColumns(keys).withColumns(found).where("_later IS NULL"), columns)
 
 
 def _completed(events: DataFrame, columns: Sequence[dict[str, Any]], unchanged: Sequence[str]) -> DataFrame:
@@ -307,7 +314,7 @@ def single_rows(events: DataFrame, columns: Sequence[dict[str, Any]]) -> DataFra
         *row_of_event(columns),
         f"if({OP} = 'd', 'd', 'u') AS {OP}",
         UNCHANGED,
-        *(name for name in events.columns if name == FIRST_OP),
+        *(name for name in events.columns if name in (FIRST_OP, EVENTS, ODD)),
     )
 
 

@@ -27,6 +27,17 @@ class Keys:
     rows: int
     bounds: Bounds
 
+    def __or__(self, other: Keys) -> Keys:
+        """The keys of both."""
+        both = self.bounds.keys() & other.bounds.keys()
+        bounds = {
+            name: (min(self.bounds[name][0], other.bounds[name][0]), max(self.bounds[name][1], other.bounds[name][1]))
+            for name in both
+        }
+        if not self.rows or not other.rows:
+            return other if other.rows else self
+        return Keys(self.rows + other.rows, bounds)
+
     def of_one(self, key: Sequence[str]) -> tuple[Any, Any]:
         """The lowest and the highest key; (None, None) unless the key is one column, and has bounds."""
         return self.bounds.get(key[0], (None, None)) if len(key) == 1 else (None, None)
