@@ -393,6 +393,33 @@ def test_events_are_collapsed_while_they_are_read_if_those_of_the_batch_before_w
     assert reads_of("TRUNCATE t", "INSERT INTO t VALUES (1, 'after')", *twice) == (["merge"], whole)
 
 
+def test_collapsed_rows_tell_of_all_events_of_their_key(spark: SparkSession) -> None:
+    from cdcd.spark.state.collapse import EVENTS, FIRST_OP, ODD, OP, UNCHANGED, collapse
+
+    def told(*events: tuple[str | None, int | None, bool]) -> list[tuple[Any, ...]]:
+        rows: list[Any] = [
+            ((number, 0), op, None, key and (key, str(number)), [], None, unkeyed, key and (key,))
+            for number, (op, key, unkeyed) in enumerate(events)
+        ]
+        frame = spark.createDataFrame(
+            rows,
+            f"_order struct<lsn: bigint, seq: bigint>, {OP} string, _ts timestamp, _row struct<id: int, v: string>, "
+            f"{UNCHANGED} array<string>, _lost map<string, string>, _unkeyed boolean, _key struct<id: int>",
+        )
+        columns = [{"name": "id", "type": "int"}, {"name": "v", "type": "string"}]
+        found = collapse(frame, columns, (), of_key=(FIRST_OP, EVENTS, ODD))
+        return sorted(tuple(row) for row in found.select("id", "v", OP, FIRST_OP, EVENTS, ODD).collect())
+
+    assert told(("c", 1, False), ("u", 2, False), ("u", 1, False), ("d", 1, False)) == [
+        (1, "3", "d", "c", 3, False),
+        (2, "1", "u", "u", 1, False),
+    ]
+    assert told(("m", 1, True), ("m", None, True)) == [], "messages, or events that a load contains"
+    assert told(("m", 1, False), ("c", 1, False)) == [(1, "1", "u", "m", 1, False)]
+    for op, key, unkeyed in ("t", None, True), (None, None, True), ("u", 1, True):
+        assert [row[-1] for row in told((op, key, unkeyed), ("m", key, False))] == [True], op
+
+
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("read", ["kept", "collapsed"])
 def test_a_death_at_any_write_neither_doubles_nor_loses_a_row(

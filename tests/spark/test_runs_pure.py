@@ -823,6 +823,12 @@ def test_a_column_that_is_null_in_some_row_or_too_long_has_no_bounds() -> None:
     assert keys_of_groups(names, []) == Keys(0, {})
 
 
+def test_keys_of_two_groups_have_the_bounds_that_both_have() -> None:
+    some, others = Keys(2, {"id": (3, 5), "v": ("a", "b")}), Keys(1, {"id": (4, 9)})
+    assert some | others == Keys(3, {"id": (3, 9)})
+    assert some | Keys(0, {}) == Keys(0, {}) | some == some
+
+
 def test_rows_come_back_in_a_table_that_had_soft_deletes() -> None:
     source = MergeSource("s", ["id"], [], ["id", "v"])
     hard = merge("t", source, deletes="hard", has_deleted_column=True)

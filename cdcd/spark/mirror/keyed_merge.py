@@ -33,7 +33,6 @@ from cdcd.spark.state.collapse import (
     fill_key_changes,
     row_of_event,
     single_rows,
-    without_messages,
 )
 
 
@@ -72,10 +71,9 @@ class KeyedMerges:
         if is_first or attempt.has_appended or not is_large or not self._were_collapsed.get(plan.id):
             return None
         likely = self._changes.likely(batch, plan, before, attempt.wait_for_plan)
-        if likely is None or likely.fills:
+        if likely is None or not likely.key or likely.fills:
             return None
-        events = without_messages(likely.events)
-        rows = batch.keep_whole(collapse(events, likely.columns, (), of_key=(FIRST_OP, EVENTS, ODD)))
+        rows = batch.keep_whole(collapse(likely.events, likely.columns, (), of_key=(FIRST_OP, EVENTS, ODD)))
         strange = f"count_if({ODD} OR size({UNCHANGED}) > 0)"
         net, [count, odd] = parted_with(rows, likely.ordered, f"coalesce(sum({EVENTS}), 0)", strange)
         has_repeated = net.inserted_keys.rows + net.other_keys.rows < count
