@@ -29,14 +29,10 @@ class Keys:
 
     def __or__(self, other: Keys) -> Keys:
         """The keys of both."""
-        both = self.bounds.keys() & other.bounds.keys()
-        bounds = {
-            name: (min(self.bounds[name][0], other.bounds[name][0]), max(self.bounds[name][1], other.bounds[name][1]))
-            for name in both
-        }
         if not self.rows or not other.rows:
-            return other if other.rows else self
-        return Keys(self.rows + other.rows, bounds)
+            return self if self.rows else other
+        values = {name: (*self.bounds[name], *other.bounds[name]) for name in self.bounds if name in other.bounds}
+        return Keys(self.rows + other.rows, {name: (min(each), max(each)) for name, each in values.items()})
 
     def of_one(self, key: Sequence[str]) -> tuple[Any, Any]:
         """The lowest and the highest key; (None, None) unless the key is one column, and has bounds."""
