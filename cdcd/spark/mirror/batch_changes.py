@@ -256,6 +256,8 @@ class ChangeReader:
         if plan.loaded_lsn:  # so do events that the load contains
             events = events.withColumn("op", f.expr(f"if(source.commit_lsn < {plan.loaded_lsn}, 'm', op)"))
         events = without_lost_columns(flatten(events, columns, key), columns, schemas.order)
+        if key:  # only rows without a key are found by their old values
+            events = events.drop("_before", "_lost_before")
         missing = missing_values(schemas.writers)
         fills = self._fills(plan, before, schemas.evolution, missing)
         rules = self._per_table.rules(plan.schema, plan.name, plan.kind)

@@ -38,15 +38,14 @@ UNREPRESENTABLE: Final = "_unrepresentable"
 OP: Final = "_x0_op"
 UNCHANGED: Final = "_x0_unchanged"
 FIRST_OP: Final = "_x0_first_op"
-"""Of a collapsed row: the op of its first event."""
+"""The column of a collapsed row that has the op of its first event."""
 EVENTS: Final = "_x0_events"
-"""Of a collapsed row: how many events it is made of."""
+"""The column of a collapsed row that says how many events its key has."""
 ODD: Final = "_x0_odd"
-"""Of a collapsed row: whether some event came without its key, is a truncate, or is of an unknown schema.
+"""The column of a collapsed row that is true if some event has no key, is a truncate, or has an unknown schema.
 
 No column of a table can have such names: `_x0_` would be the escape of a zero byte, see `avro_names`."""
 _OPS: Final = "crudt"
-_IMAGES: Final = ("_row", "_lost"), ("_before", "_lost_before")
 META_NAMES: Final = (COMMIT_LSN, SEQ, COMMIT_TS, UNREPRESENTABLE)
 META: Final = f"{COMMIT_LSN} bigint, {SEQ} bigint, {COMMIT_TS} timestamp_ltz, {UNREPRESENTABLE} map<string,string>"
 
@@ -97,11 +96,10 @@ def flatten(events: DataFrame, columns: Sequence[dict[str, Any]], key: Sequence[
     """Events as flat columns. Those of logical messages are among them: see `without_messages`.
 
     _order (lsn: the commit LSN, seq), _lsn, OP, _ts, _row (the new row, or the deleted one), UNCHANGED,
-    _lost (column -> text, for values that Avro cannot hold), _unkeyed (the table has a key, and the event came
-    without), _key. Of a table without a key also _before and _lost_before (the old row, if PostgreSQL sent all of it).
+    _lost (column -> text, for values that Avro cannot hold), _before and _lost_before (the old row, if PostgreSQL sent
+    all of it), _unkeyed (the table has a key, and the event came without), _key.
     """
     lost, lost_before = _texts("op = 'd'"), _texts("true")
-    old = [] if key else ["if(identity = 'full', before, NULL) AS _before", f"{lost_before} AS _lost_before"]
     return events.selectExpr(  # as text: each function of PySpark's is a call of Java's, and there would be hundreds
         "named_struct('lsn', source.commit_lsn, 'seq', source.seq) AS _order",
         "source.lsn AS _lsn",
@@ -110,7 +108,8 @@ def flatten(events: DataFrame, columns: Sequence[dict[str, Any]], key: Sequence[
         "if(op = 'd', before, after) AS _row",
         f"unchanged AS {UNCHANGED}",
         f"{lost} AS _lost",
-        *old,
+        "if(identity = 'full', before, NULL) AS _before",
+        f"{lost_before} AS _lost_before",
         f"{'kafka.key IS NULL' if key else 'false'} AS _unkeyed",
         f"{_key(key, columns)} AS _key",
     )
@@ -136,7 +135,7 @@ def without_lost_columns(events: DataFrame, columns: Sequence[dict[str, Any]], o
         default = missing[name].value(column["type"]) if name in missing else f.lit(None).cast(ddl(column["type"]))
         known = f.array_remove(UNCHANGED, column["name"])
         changed = {UNCHANGED: f.when(earlier, known).otherwise(f.col(UNCHANGED))}
-        for row, lost in (pair for pair in _IMAGES if pair[0] in events.columns):
+        for row, lost in ("_row", "_lost"), ("_before", "_lost_before"):
             value = f.col(row)
             without = value.withField(column["name"], default)
             changed[row] = f.when(earlier & value.isNotNull(), without).otherwise(value)
