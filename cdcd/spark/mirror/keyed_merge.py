@@ -67,7 +67,7 @@ class KeyedMerges:
         each key have all columns.
         """
         is_first = before is None or before.version is None
-        is_large = not batch.is_read and is_worth_appending(batch.offsets)
+        is_large = is_worth_appending(batch.offsets)
         if is_first or attempt.has_appended or not is_large or not self._were_collapsed.get(plan.id):
             return None
         likely = self._changes.likely(batch, plan, before, attempt.wait_for_plan)
@@ -139,7 +139,7 @@ class KeyedMerges:
 
 
 def _source(made: Events, plan: MirroredTable, attempt: Attempt, unchanged: Sequence[str]) -> MergeSource:
-    """What a MERGE of these events takes. `unchanged`: the columns that some row lacks."""
+    """The source of a MERGE of these events. `unchanged`: the columns that some row lacks."""
     names = [column["name"] for column in made.columns]
     fallible = fallible_names(made.key, made.columns)
     return MergeSource(source_view(plan, attempt), made.key, fallible, names, unchanged)
