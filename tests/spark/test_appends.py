@@ -385,7 +385,8 @@ def test_events_are_collapsed_while_they_are_read_if_those_of_the_batch_before_w
     assert reads_of(*twice) == (["merge"], ["collapsed"])
     assert reads_of(*twice, "ALTER TABLE t ADD more int DEFAULT 7", "UPDATE t SET more = 8 WHERE id = 1")[1] == whole
     assert [reads_of(*twice)[1] for _ in range(2)] == [whole, ["collapsed"]], "the last batch had two schemas"
-    cdc.spark.sql(f"INSERT INTO {catalog}.public_t (id, v) VALUES (14, 'by hand')")
+    table = f"{catalog}.public_t"
+    cdc.spark.sql(f"INSERT INTO {table} BY NAME SELECT 14 AS id, * EXCEPT (id) FROM {table} WHERE id = 4")
     assert reads_of("INSERT INTO t VALUES (14, 'x')", *twice) == (["merge"], ["collapsed"])
     alone = "DELETE FROM t WHERE id = 1", "INSERT INTO t VALUES (15, 'x')"
     assert [reads_of(*alone)[1], reads_of(*alone[:1], "INSERT INTO t VALUES (16, 'x')")[1]] == [["collapsed"], whole]
