@@ -157,6 +157,23 @@ DEFAULTS = {
 LOST = {"date": "'infinity'", "numeric(5,1)": "'NaN'", "int[]": "'[0:1]={4,5}'"}
 
 
+def test_spark_decodes_each_event_once_whatever_conditions_there_are(stream: StreamFixture, cdc: Cdc) -> None:
+    stream.sql("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
+    stream.sql("INSERT INTO t VALUES (1, 'one'), (2, 'two')", "UPDATE t SET v = 'new' WHERE id = 2")
+    daemon.wait_until_confirmed()
+    events = cdc.changes("public.t", since=1)
+    updated = events.where("op = 'u' AND source.commit_lsn > 1 AND after.id < 3").where("after.v <> 'old'")
+    rows = cdc.as_of(events.agg({"source.commit_lsn": "max"}).first()[0] + 1)["public.t"].where("id > 1")
+    for frame in updated, rows:
+        plan = frame._jdf.queryExecution().optimizedPlan().toString()
+        assert plan.count("from_avro(") == 1, plan
+    assert [row["after"]["v"] for row in updated.collect()] == [row["v"] for row in rows.collect()] == ["new"]
+    early = events.where("kafka.offset < 0")._jdf.queryExecution().optimizedPlan().toString()
+    assert early.index("explode") < early.index("< 0"), "an event that its offset leaves out is not decoded"
+
+
 def test_values_that_avro_cannot_hold_belong_to_the_row_before_or_after_a_change(
     stream: StreamFixture, cdc: Cdc
 ) -> None:

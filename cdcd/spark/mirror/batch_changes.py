@@ -250,7 +250,8 @@ class ChangeReader:
         records, only = batch.records, schemas.only
         if only is not None and by_key:
             records = with_keys_of(records, None if only.key is None else only.key.header)
-        events = decode(records, schemas.writers, columns, plan.topic, takes_unknown=only is not None)
+        takes_unknown, is_held = only is not None, batch.is_held
+        events = decode(records, schemas.writers, columns, plan.topic, takes_unknown=takes_unknown, is_held=is_held)
         if not by_key:  # every partition has a truncate: all but one of them count as messages
             events = events.withColumn("op", f.expr("if(op = 't' AND kafka.partition > 0, 'm', op)"))
         if plan.loaded_lsn:  # so do events that the load contains

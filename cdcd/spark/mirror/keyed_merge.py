@@ -33,6 +33,7 @@ from cdcd.spark.state.collapse import (
     fill_key_changes,
     row_of_event,
     single_rows,
+    without_messages,
 )
 
 
@@ -73,7 +74,8 @@ class KeyedMerges:
         likely = self._changes.likely(batch, plan, before, attempt.wait_for_plan)
         if likely is None or not likely.key or likely.fills:
             return None
-        rows = batch.keep_whole(collapse(likely.events, likely.columns, (), of_key=(FIRST_OP, EVENTS, ODD)))
+        events = without_messages(likely.events)
+        rows = batch.keep_whole(collapse(events, likely.columns, (), of_key=(FIRST_OP, EVENTS, ODD)))
         strange = f"count_if({ODD} OR size({UNCHANGED}) > 0)"
         net, [count, odd] = parted_with(rows, likely.ordered, f"coalesce(sum({EVENTS}), 0)", strange)
         has_repeated = net.inserted_keys.rows + net.other_keys.rows < count

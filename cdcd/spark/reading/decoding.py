@@ -84,12 +84,16 @@ def decode(
     topic: str,
     *,
     takes_unknown: bool = False,
+    is_held: bool = False,
 ) -> DataFrame:
     """Replace the column `value` of records by the envelope's fields, `before` and `after` with these columns.
 
     `columns` has columns of `common_columns` of the writers, and perhaps more. The others are passed over in the
     bytes, which takes less time. Records without a value (tombstones) are left out. With `takes_unknown`, the fields of
     a record of another schema are null.
+
+    Spark decodes each event once. (It computes an expression again for each condition on it, but does not look through
+    `explode`.) Only if the driver holds the records (`is_held`), it decodes again: so it need not run a job.
     """
     versions = _versions(writers, columns)
     younger = _younger_columns(writers, versions)
@@ -100,8 +104,9 @@ def decode(
     number = _case({condition: str(index) for index, condition in enumerate(wrote)}, "NULL")
     kept = [f"`{name}`" for name in records.columns if name != "value"]
     writer = [f"{number} AS _writer"] if younger else []
-    unknown = "NULL" if takes_unknown else _unknown(topic)
-    records = records.where("value IS NOT NULL").selectExpr(*kept, f"{_case(decoded, unknown)} AS _event", *writer)
+    event = _case(decoded, "NULL" if takes_unknown else _unknown(topic))
+    once = event if is_held else f"explode(array({event}))"
+    records = records.where("value IS NOT NULL").selectExpr(*kept, f"{once} AS _event", *writer)
     if not younger and not other and all(len(known) == 1 for known in versions.values()):
         return records.selectExpr(*(f"_event.{name}" for name in FIELDS), *kept)
     return records.select(*(_field(name, versions, younger, other).alias(name) for name in FIELDS), *kept)

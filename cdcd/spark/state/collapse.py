@@ -116,10 +116,7 @@ def flatten(events: DataFrame, columns: Sequence[dict[str, Any]], key: Sequence[
 
 
 def without_messages(events: DataFrame) -> DataFrame:
-    """Flat events without those of logical messages.
-
-    Spark would decode each event once more to find out which it is, unless these are persisted or observed.
-    """
+    """Flat events without those of logical messages."""
     return events.where(f"NOT {OP} <=> 'm'")
 
 
@@ -247,8 +244,7 @@ def collapse(
     """One row a key: its columns, the META ones, OP (d: the row is deleted; u: it exists), UNCHANGED, and `of_key`.
 
     `unchanged`: the columns that events may lack. UNCHANGED names the columns that no event of the key has.
-    `of_key`: some of FIRST_OP, EVENTS and ODD; with `unchanged` there is FIRST_OP alone. Without, the events of logical
-    messages may be among the others: to leave them out before, Spark would decode each event once more.
+    `of_key`: some of FIRST_OP, EVENTS and ODD; with `unchanged` there is FIRST_OP alone.
     """
     if unchanged:
         return _completed(events, columns, unchanged)
@@ -258,13 +254,11 @@ def collapse(
     newest_first = Window.partitionBy(*keys).orderBy(f.col("_order").desc())
     # For row_number() = 1 Spark would sort the events before it shuffles them, and then again.
     found = {"_later": f.lag(f.lit(1)).over(newest_first)}
-    is_message = f.col(OP).eqNullSafe("m")
-    is_odd = f.col(OP).isNull() | (f.col(OP) == "t") | (f.col("_unkeyed") & ~is_message)
+    is_odd = f.col(OP).isNull() | (f.col(OP) == "t") | f.col("_unkeyed")
     whole = newest_first.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
-    told = {FIRST_OP: f.last(OP), EVENTS: f.count_if(~is_message), ODD: f.max(is_odd)}
+    told = {FIRST_OP: f.last(OP), EVENTS: f.count("*"), ODD: f.max(is_odd)}
     found |= {name: told[name].over(whole) for name in of_key}
-    is_row = ~is_message | f.col(ODD) if ODD in of_key else ~is_message
-    return single_rows(events.withColumns(keys).withColumns(found).where("_later IS NULL").where(is_row), columns)
+    return single_rows(events.withColumns(keys).withColumns(found).where("_later IS NULL"), columns)
 
 
 def _completed(events: DataFrame, columns: Sequence[dict[str, Any]], unchanged: Sequence[str]) -> DataFrame:
