@@ -28,6 +28,8 @@ class TableList:
     """Some patterns, as a test of tables."""
 
     patterns: tuple[str, ...]
+    entries: tuple[tuple[str, bool], ...] = ()
+    """More patterns, and whether they exclude tables, whatever the others say: the first one that matches counts."""
 
     @classmethod
     def of(cls, tables: Tables | TableList) -> TableList:
@@ -47,6 +49,9 @@ class TableList:
 
     def matches(self, schema: str, table: str) -> bool:
         """Whether the patterns select this table."""
+        excludes = (excludes for each, excludes in self.entries if TablePattern(each).matches(schema, table))
+        if next(excludes, False):
+            return False
         for each in reversed(self.patterns):
             if TablePattern(each.removeprefix("!")).matches(schema, table):
                 return not each.startswith("!")
@@ -56,15 +61,19 @@ class TableList:
         """The patterns that match none of these tables (schema, name), each with the table that is most like it."""
         tables = list(known)
         found = []
-        for each in self.patterns:
+        for each in self._shown:
             pattern = TablePattern(each.removeprefix("!"))
             if not any(pattern.matches(*table) for table in tables):
                 nearest = nearest_table(pattern, tables)
                 found.append(f"{each} (did you mean {shell_word(nearest)}?)" if nearest else each)
         return found
 
+    @property
+    def _shown(self) -> tuple[str, ...]:
+        return (*self.patterns, *(f"!{each}" for each, excludes in self.entries if excludes))
+
     def __str__(self) -> str:
-        return ", ".join(self.patterns)
+        return ", ".join(self._shown)
 
 
 def lsn_or_time(position: Position) -> int | datetime:

@@ -159,7 +159,9 @@ class Cdc:
         """Tables in a lake that follow these; `options` are the fields of `MirrorOptions`."""
         return make_mirror(self.spark, self.topics, tables, catalog, format, MirrorOptions(**options))
 
-    def snapshot(self, dsn: str, tables: Tables, parallelism: int = 8, publication: str = "cdcd") -> Snapshot:
+    def snapshot(
+        self, dsn: str, tables: Tables | TableList, parallelism: int = 8, publication: str = "cdcd"
+    ) -> Snapshot:
         """Tables of PostgreSQL at one LSN, for a `with` block: DataFrames by `rows`, and for `Mirror.load`.
 
         `parallelism`: ranges that each table is read in. `publication`: the daemon's, which says which columns there
@@ -176,7 +178,7 @@ class Cdc:
     def verify(
         self,
         dsn: str,
-        tables: Tables = "*",
+        tables: Tables | TableList = "*",
         mirror: Mirror | None = None,
         parallelism: int = 8,
         publication: str = "cdcd",

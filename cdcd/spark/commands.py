@@ -115,7 +115,7 @@ def verify(path: str, *, topics: bool, as_json: bool, out: TextIO) -> bool:
         postgres = settings.postgres
         steps.begin(_SNAPSHOT)
         report = cdc.verify(
-            _dsn(settings), settings.patterns, subject, postgres.parallelism, postgres.publication, postgres.timeout_s,
+            _dsn(settings), settings.mirrored, subject, postgres.parallelism, postgres.publication, postgres.timeout_s,
             on_step=steps,
         )  # fmt: skip
     out.writelines(f"{line}\n" for line in (report.as_json() if as_json else report.as_text()).split("\n"))
@@ -131,7 +131,7 @@ def snapshot(path: str, tables: list[str], *, out: TextIO) -> bool:
         made = _mirror(cdc, settings, steps)
         postgres = settings.postgres
         assert settings.mirror is not None
-        wanted = tables or settings.patterns
+        wanted = tables or settings.mirrored
         steps.begin(_SNAPSHOT)
         with cdc.snapshot(_dsn(settings), wanted, postgres.parallelism, postgres.publication) as held:
             steps(f"snapshot at {format_lsn(held.lsn)} of {len(held.tables)} tables")

@@ -58,7 +58,7 @@ class Snapshot:
         dsn: str,
         publication: str,
         names: TopicNames,
-        tables: Tables,
+        tables: Tables | TableList,
         parallelism: int,
         export: Export = export_snapshot,
     ) -> None:

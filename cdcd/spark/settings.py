@@ -11,6 +11,7 @@ from typing import Final, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field
 
 from cdcd.config.layers import Layers, SettingNames, from_file
+from cdcd.spark.arguments import TableList
 
 DSN_VARIABLE: Final = "CDCD_SPARK_DSN"
 """This environment variable overrides `postgres.dsn`, so that no password has to stand in a file."""
@@ -62,7 +63,7 @@ class TablesSettings(SparkSection):
     """What holds for some tables: each [[tables]] is an entry."""
 
     match: str = Field(min_length=1)
-    exclude: bool = False
+    exclude: bool | None = None
     target: str | None = None
     kind: _Kind | tuple[_Kind, ...] | None = None
     deletes: Literal["hard", "soft"] | None = None
@@ -100,10 +101,10 @@ class SparkSettings(SparkSection):
     spark: dict[str, str] = Field(default_factory=dict)
 
     @property
-    def patterns(self) -> tuple[str, ...]:
-        """The patterns of the mirror's tables."""
-        excluded = tuple(f"!{each.match}" for each in self.tables if each.exclude)
-        return (("*",) if self.mirror is None else self.mirror.tables) + excluded
+    def mirrored(self) -> TableList:
+        """The mirror's tables."""
+        entries = tuple((each.match, each.exclude) for each in self.tables if each.exclude is not None)
+        return TableList(("*",) if self.mirror is None else self.mirror.tables, entries)
 
 
 _NAMES: Final = SettingNames(SparkSettings, "cdcd files spark/mirror.toml")

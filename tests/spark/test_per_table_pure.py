@@ -93,8 +93,24 @@ def test_the_entries_of_the_shipped_file_load_without_their_marks(tmp_path: Path
     (tmp_path / "mirror.toml").write_text(text.replace(entries, unmarked))
     scratch, events = load(str(tmp_path / "mirror.toml")).tables
     assert scratch.exclude
-    said = {name for name, value in events.model_dump().items() if value is not None}
+    said = {"exclude"} | {name for name, value in events.model_dump().items() if value is not None}
     assert said == set(type(events).model_fields), "every setting"
+
+
+def test_the_first_entry_that_says_exclude_counts_whatever_the_tables_of_the_mirror_are() -> None:
+    entries: list[dict[str, Any]] = [
+        {"match": "public.log_kept", "exclude": False},
+        {"match": "public.log_*", "deletes": "soft"},
+        {"match": "public.log_*", "exclude": True},
+        {"match": "public.log_late", "exclude": False},
+    ]
+    excludes = PerTable([TableOptions.of(each) for each in entries]).excludes
+    wanted = TableList(("public.*", "!public.t"), excludes)
+    selected = {name: wanted.matches("public", name) for name in ("log_kept", "log_a", "log_late", "t", "u")}
+    assert selected == {"log_kept": True, "log_a": False, "log_late": False, "t": False, "u": True}
+    assert not wanted.matches("other", "log_kept"), "an entry adds no table"
+    assert str(wanted) == "public.*, !public.t, !public.log_*"
+    assert wanted.idle([("public", "u"), ("public", "t")]) == ["!public.log_* (did you mean public.u?)"]
 
 
 def test_the_file_says_it_by_tables(tmp_path: Path) -> None:
@@ -104,8 +120,7 @@ def test_the_file_says_it_by_tables(tmp_path: Path) -> None:
         'kind = ["mirror", "scd2"]\n'
     )
     settings = load(str(tmp_path / "mirror.toml"))
-    wanted = TableList(settings.patterns)
-    assert [wanted.matches("public", name) for name in ("t", "log_a")] == [True, False]
+    assert [settings.mirrored.matches("public", name) for name in ("t", "log_a")] == [True, False]
     assert TableOptions.of(settings.tables[1].model_dump()) == TableOptions(
         "public.t", target="t", kind=("mirror", "scd2")
     )

@@ -60,8 +60,8 @@ class TableOptions:
 
     match: str
     """The tables, as schema.table; `*` stands for any characters."""
-    exclude: bool = False
-    """Leave the tables out."""
+    exclude: bool | None = None
+    """Leave the tables out, whatever other patterns say."""
     target: str | None = None
     """Their name in the lake, with {schema} and {table}."""
     kind: Kind | Sequence[Kind] | None = None
@@ -175,9 +175,9 @@ class PerTable:
         self._names: TableNames = names
 
     @property
-    def excluded(self) -> list[str]:
-        """Patterns that exclude tables."""
-        return [f"!{each.match}" for each in self._entries if each.exclude]
+    def excludes(self) -> tuple[tuple[str, bool], ...]:
+        """The patterns of the entries that say `exclude`, and what they say: the first one that matches counts."""
+        return tuple((each.match, each.exclude) for each in self._entries if each.exclude is not None)
 
     def further_kinds(self, schema: str, table: str) -> tuple[Kind, ...]:
         """The kinds of a table but for its first one."""
