@@ -2,72 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import shutil
-import subprocess
 import time
-import urllib.parse
-import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psycopg
-import pytest
 import servers
-import yaml
-from servers.processes import free_port
+from support.prometheus import SCRAPE_S, Prometheus, needs_prometheus, queries
 from support.stream import StreamFixture, Writer, eventually, port_of
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
-SCRAPE_S = 1
-
-pytestmark = pytest.mark.skipif(not shutil.which("prometheus"), reason="needs prometheus (apt install prometheus)")
-
-
-class Prometheus:
-    """A Prometheus server with the rules of `deploy/`, which scrapes some ports of this machine."""
-
-    def __init__(self, folder: Path, ports: list[int]) -> None:
-        self.port = free_port()
-        config = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
-        config["global"] = {"scrape_interval": f"{SCRAPE_S}s", "evaluation_interval": f"{SCRAPE_S}s"}
-        config["rule_files"] = [str(DEPLOY / "prometheus" / "alerts.yml")]
-        config["scrape_configs"][0]["static_configs"] = [{"targets": [f"127.0.0.1:{port}" for port in ports]}]
-        (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
-        self._log = (folder / "prometheus.log").open("wb")
-        self._process = subprocess.Popen(
-            ["prometheus", f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'data'}",
-             f"--web.listen-address=127.0.0.1:{self.port}", "--log.level=warn"],
-            stdout=self._log, stderr=self._log,
-        )  # fmt: skip
-
-    def query(self, expression: str) -> list[dict[str, Any]]:
-        query = urllib.parse.urlencode({"query": expression})
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/api/v1/query?{query}", timeout=5) as answer:
-            document = json.load(answer)
-        assert document["status"] == "success", document
-        found: list[dict[str, Any]] = document["data"]["result"]
-        return found
-
-    def up(self) -> bool:
-        try:
-            return bool(self.query("cdcd_info"))
-        except OSError:
-            return False
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        self._log.close()
-
-
-def queries() -> Iterator[tuple[str, str]]:
-    """The title and the expression of every target, with values in place of Grafana's variables."""
-    for panel in json.loads((DEPLOY / "grafana" / "cdcd.json").read_text())["panels"]:
-        for target in panel.get("targets", []):
-            expression = target["expr"].replace("$namespace", ".*").replace("$job", "cdcd")
-            yield panel["title"], expression.replace("$__rate_interval", "15s")
+pytestmark = needs_prometheus
 
 
 def test_prometheus_scrapes_two_daemons_and_every_query_of_the_dashboard_returns_data(
@@ -96,10 +40,10 @@ def test_prometheus_scrapes_two_daemons_and_every_query_of_the_dashboard_returns
             for number in range(2, 5):
                 stream.sql(f"INSERT INTO large VALUES ({number}, 'x')")
                 time.sleep(SCRAPE_S)
-            missing = dict(queries())
+            missing = dict(queries("cdcd.json"))
 
             def all_there() -> bool:
-                for title, expression in queries():
+                for title, expression in queries("cdcd.json"):
                     if title in missing and prometheus.query(expression):
                         del missing[title]
                 return not missing
@@ -108,7 +52,7 @@ def test_prometheus_scrapes_two_daemons_and_every_query_of_the_dashboard_returns
                 eventually(all_there, "data for every query", 30)
             except AssertionError:
                 raise AssertionError(f"no data for {missing}") from None
-            for title, expression in queries():
+            for title, expression in queries("cdcd.json"):
                 found = prometheus.query(expression)
                 assert found, f"{title}: {expression}"
                 assert all(sample["value"][1] != "NaN" for sample in found), f"{title}: {expression}"
