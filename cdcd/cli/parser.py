@@ -367,7 +367,7 @@ def _add_spark(commands: _Commands) -> None:
     mirror.add_argument("--once", action="store_true", help="run up to the newest cut, then end: for schedulers")
     status = jobs.add(
         "status",
-        "show the last published run of the mirror, its lag, and the tables that the others go on without",
+        "show the last published run of the mirror, its lag, its tables with their files, and the next upkeep",
         "cdcd spark status --config mirror.toml --json",
     )
     status.add_argument("--json", action="store_true", help=_ONE_OBJECT)

@@ -28,7 +28,7 @@ from cdcd.spark.metrics import MirrorMetrics
 from cdcd.spark.mirror.mirror import Mirror, PublishedRun
 from cdcd.spark.packages import check_jars, packages
 from cdcd.spark.reading.cuts import both_forms
-from cdcd.spark.status import MirrorStatus
+from cdcd.spark.status import MirrorStatus, upkeep_is_due
 from cdcd.spark.steps import Steps
 from cdcd.terminal.visible_text import visible
 
@@ -83,8 +83,7 @@ def mirror(path: str, *, once: bool, out: TextIO) -> bool:
         if published is not None:
             is_whole = not published.run.quarantined
             _say(out, _shown(published, lag.events))
-            every = settings.mirror.compact_every_runs
-            if every and published.run.run % every == 0:  # by the mirror's own count: `--once` makes few runs
+            if upkeep_is_due(published.run, settings.mirror.compact_every_runs):
                 with steps.watched("compact"):
                     made.compact(settings.mirror.keep_runs, settings.mirror.keep_days)
         if once and (published is None or published.run.lsn >= goal_lsn):
@@ -100,7 +99,9 @@ def status(path: str, *, as_json: bool, out: TextIO) -> bool:
     steps = Steps(partial(_say, sys.stderr))
     with steps.watched(_START):
         made = _mirror(_cdc(settings), settings, steps)
-        found = MirrorStatus(made.published(), made.lag())
+        run = made.published()
+        assert settings.mirror is not None
+        found = MirrorStatus(run, made.lag(), made.times(run), made.files(run), settings.mirror.compact_every_runs)
     out.writelines(f"{line}\n" for line in (found.as_json() if as_json else found.as_text()).split("\n"))
     return True
 

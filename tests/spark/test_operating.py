@@ -5,8 +5,10 @@ from __future__ import annotations
 import signal
 import urllib.request
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import pytest
 from servers.processes import free_port
@@ -180,6 +182,40 @@ def test_a_run_with_nothing_new_runs_no_spark_job_and_finds_what_comes_later(
         if not number:
             daemon = stream.daemon().start()
             daemon.wait_for_log("going on")
+
+
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+def test_a_runs_row_tells_its_work_and_a_table_its_files(
+    stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str], form: Format
+) -> None:
+    from cdcd.spark.mirror.run_log import PLANNED, PUBLISHED
+
+    stream.sql("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE still (id int PRIMARY KEY)")
+    daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
+    mirror = cdc.mirror(["*"], lake(form), form)
+
+    def work_of(*statements: str) -> dict[str, int | None]:
+        stream.sql(*statements)
+        daemon.wait_until_confirmed()
+        began = datetime.now(UTC)
+        mirror.run_once()
+        run = mirror.published()
+        times = mirror.times(run)
+        assert began <= times[PLANNED] <= times[PUBLISHED] <= datetime.now(UTC)
+        took = (times[PUBLISHED] - began).total_seconds()
+        assert all((each.seconds is None) == (each.events is None) for each in run.tables)
+        assert all(0 < each.seconds <= took for each in run.tables if each.seconds is not None)
+        rows, files = mirror.as_of(), mirror.files(run)
+        for each in run.tables:
+            paths = rows[each.table].selectExpr("input_file_name()").distinct().collect()
+            sizes = [Path(urlsplit(path).path).stat().st_size for (path,) in paths]
+            assert (files[each.id].count, files[each.id].bytes) == (len(sizes), sum(sizes))
+        return {each.table: each.events for each in run.tables}
+
+    inserts = [f"INSERT INTO {name} SELECT generate_series(1, 5)" for name in ("t", "still")]
+    assert work_of(*inserts) == {"public.t": 5, "public.still": 5}
+    assert work_of("INSERT INTO t SELECT generate_series(6, 8)") == {"public.t": 3, "public.still": None}
 
 
 @pytest.mark.whole

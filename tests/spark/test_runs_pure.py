@@ -21,6 +21,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql.types import Row, TimestampType
 
 from cdcd.errors import Fenced, GapError, KafkaUnavailable, RequestRejected
+from cdcd.manual import page
 from cdcd.progress.records import SnapshotState, TableRecord
 from cdcd.sink.topics import TopicNames
 from cdcd.spark.arguments import TableList
@@ -36,11 +37,11 @@ from cdcd.spark.mirror.table_merge import MergedTable, TableMerger
 from cdcd.spark.mirror.table_write import Attempt
 from cdcd.spark.mirror.targets.delta import Delta
 from cdcd.spark.mirror.targets.iceberg import Iceberg
-from cdcd.spark.mirror.targets.target import Tag
+from cdcd.spark.mirror.targets.target import Files, Tag
 from cdcd.spark.reading.cuts import Cut
 from cdcd.spark.reading.writer_schemas import RegistryWriters
 from cdcd.spark.state.key_bounds import Keys, keys_of_groups
-from cdcd.spark.status import MirrorStatus
+from cdcd.spark.status import MirrorStatus, next_upkeep, upkeep_is_due
 
 TOPIC = "p.public.t"
 
@@ -681,20 +682,53 @@ def test_of_two_tables_of_one_name_in_the_lake_the_one_that_is_there_goes_on(cam
     assert error.startswith(f"public.{came_first} and {name} would both become lake.shop.`public_t`")
 
 
-def test_the_status_names_the_tables_in_quarantine() -> None:
+def test_the_status_tells_the_last_run_its_files_and_the_tables_in_quarantine() -> None:
     tables = (
-        MirroredTable(TOPIC, "public", "t", "lake.`public_t`", ["id"], [1], 0, 3, ["id"]),
+        MirroredTable(TOPIC, "public", "t", "lake.`public_t`", ["id"], [1], 0, 3, ["id"], events=1234, seconds=2.05),
         MirroredTable("p.public.u", "public", "u", "lake.`public_u`", None, [], 0, None, None, "it is bad"),
     )
-    status = MirrorStatus(Run("mirror", 7, PUBLISHED, "s", 36896080, 1, 1, 1, tables), Lag(10, 2000, 1.5))
+    run = Run("mirror", 7, PUBLISHED, "s", 36896080, 1, 1, 1, tables)
+    planned = datetime(2026, 11, 29, 21, 5, 3, tzinfo=UTC)
+    times = {PLANNED: planned, PUBLISHED: planned + timedelta(seconds=2.5)}
+    status = MirrorStatus(run, Lag(10, 2000, 1.5), times, {TOPIC: Files(12, 3_000_000)}, 5)
     assert status.as_text().splitlines() == [
-        "mirror: run 7, published at 0/232FD50; behind the topics: 2,000 events, 10 bytes of WAL, 1.5 s",
-        "  public.t in lake.`public_t`: published",
-        "  public.u in lake.`public_u`: IN QUARANTINE, it is bad",
+        "mirror: run 7, published at 0/232FD50",
+        "behind the topics: 2,000 events, 10 bytes of WAL, 1.5 s",
+        "last run: 1,234 events of 1 table in 2.5 s, published 2026-11-29 21:05:05 UTC",
+        "next upkeep: after run 10",
+        "table     in the lake      state          events  seconds  files     size",
+        "public.t  lake.`public_t`  published       1,234      2.0     12  2.9 MiB",
+        "public.u  lake.`public_u`  IN QUARANTINE",
+        "public.u is in quarantine: it is bad",
     ]
     found = json.loads(status.as_json())
     assert [each["quarantine"] for each in found["tables"]] == [None, "it is bad"]
-    assert (found["lsn"], found["lag_events"]) == ("0/232FD50", 2000)
+    assert (found["lsn"], found["lag_events"], found["next_upkeep_run"]) == ("0/232FD50", 2000, 10)
+    assert found["planned_at"] == "2026-11-29T21:05:03+00:00"
+    assert found["tables"][0] | {"events": 1234, "seconds": 2.05, "files": 12, "bytes": 3_000_000} == found["tables"][0]
+    idle = MirrorStatus(replace(run, tables=tables[1:]), Lag(0, 0, 0.0)).as_text()
+    assert "last run: 0 events of 0 tables\nnext upkeep: never\n" in idle
+
+
+def test_the_status_on_the_page() -> None:
+    def table(name: str, events: int | None, seconds: float | None) -> MirroredTable:
+        target = f"spark_catalog.shop.`public_{name}`"
+        return MirroredTable(f"shop.{name}", "public", name, target, ["id"], [1], 0, 3, events=events, seconds=seconds)
+
+    tables = table("orders", 750_000, 3.12), table("items", None, None)
+    run = Run("mirror", 42, PUBLISHED, "s", 0x232FD50, 1, 1, 1, tables)
+    published = datetime(2026, 11, 29, 21, 5, 6, tzinfo=UTC)
+    times = {PLANNED: published - timedelta(seconds=3.4), PUBLISHED: published}
+    files = {"shop.orders": Files(12, 94_800_000), "shop.items": Files(1, 3_600)}
+    status = MirrorStatus(run, Lag(0, 0, 0.0), times, files, 100).as_text()
+    assert f"```text\n{status}\n```\n" in page("spark"), f"the right text:\n\n{status}"
+
+
+@pytest.mark.parametrize(("run", "due", "after"), [(99, False, 100), (100, True, 200), (101, False, 200)])
+def test_the_upkeep_follows_each_hundredth_run(run: int, due: bool, after: int) -> None:
+    one = Run("mirror", run, PUBLISHED, "s", 1, 1, 1, 1, ())
+    assert (upkeep_is_due(one, 100), next_upkeep(one, 100)) == (due, after)
+    assert (upkeep_is_due(one, 0), next_upkeep(one, 0)) == (False, None)
 
 
 def test_patterns_that_match_nothing_are_named_and_publish_no_empty_run() -> None:

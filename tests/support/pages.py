@@ -163,6 +163,7 @@ BLOCKS: dict[str, dict[str, Executes]] = {
         "SELECT lsn": NotExecuted("spark/test_reader_views.py asks DuckDB so, of tables of its own"),
         "[[tables]]": NotExecuted("spark/test_per_table_pure.py loads such entries, spark/test_targets.py uses them"),
         "cdcd spark mirror": NotExecuted("the same; tests/spark/chaos.py runs the mirror, and kills it"),
+        "mirror: run 42": "spark/test_runs_pure.py::test_the_status_on_the_page",
         "import tomllib": "spark/test_spark_page.py::test_the_program_on_the_page",
         "from cdcd.spark import Cdc": "spark/test_spark_page.py::test_the_program_on_the_page",
         "keytool": NotExecuted("it changes the machine's truststore; somebody ran it behind a proxy"),

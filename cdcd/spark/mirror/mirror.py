@@ -28,7 +28,7 @@ from cdcd.spark.mirror.quarantine import Quarantine
 from cdcd.spark.mirror.run_log import PUBLISHED, MirroredTable, Run, RunLog
 from cdcd.spark.mirror.table_merge import MergedTable, TableMerger
 from cdcd.spark.mirror.table_write import Attempt
-from cdcd.spark.mirror.targets.target import Tag, Target
+from cdcd.spark.mirror.targets.target import Files, Tag, Target
 from cdcd.spark.reading.cuts import Cut
 
 
@@ -113,15 +113,16 @@ class Mirror:
         published, planned = self._log.last()
         compacted = []
         for table in published.tables if published is not None else ():
-            now = table
+            now = table.unmerged
             if table.version is not None and table.error is None:
                 self._step(f"compact {table.target}")
                 self._target.compact(table.target)
                 if not self._target.replaced(table.target, self._name, table.version):
-                    now = replace(table, version=self._target.version(table.target))
+                    now = replace(now, version=self._target.version(table.target))
             compacted.append(now)
         self._log.prune(keep_runs, older_than)
-        if published is not None and planned is None and tuple(compacted) != published.tables:
+        is_rewritten = published is not None and compacted != [table.unmerged for table in published.tables]
+        if published is not None and planned is None and is_rewritten:
             self._publish(replace(published, run=published.run + 1, tables=tuple(compacted), token=uuid4().hex))
         self._step(f"compact {self._log.table}")
         self._log.remove_old_files()
@@ -158,6 +159,15 @@ class Mirror:
             for table in run.tables
             if table.key is not None and table.error is None and self._target.exists(table.target)
         }
+
+    def files(self, run: Run) -> dict[str, Files]:
+        """By id, the files of the run's tables, as they are now."""
+        tables = (table for table in run.tables if table.version is not None and self._target.exists(table.target))
+        return {table.id: self._target.files(table.target) for table in tables}
+
+    def times(self, run: Run) -> dict[str, datetime]:
+        """By state (planned, published), when the run's row was written. A run without events has no plan."""
+        return self._log.times(run.run)
 
     def published(self, position: Position | None = None) -> Run:
         """The newest run that was published at or before an LSN or time (None: the newest)."""
@@ -322,7 +332,7 @@ class Mirror:
         def one(work: tuple[MirroredTable, MirroredTable | None]) -> MergedTable:
             table, before = work
             if table.id in self._replacing:
-                return MergedTable(before or replace(table, offsets=[], version=None), 0)
+                return MergedTable((before or replace(table, offsets=[], version=None)).unmerged, 0)
             if table.id not in changed or table.error is not None:
                 return MergedTable(table, 0)
             try:
@@ -332,7 +342,7 @@ class Mirror:
                 if self._is_merged(table.target, tag):
                     raise
                 last = before or replace(table, key=None, offsets=[], version=None)
-                return MergedTable(self._quarantine.put(last, error), 0)
+                return MergedTable(self._quarantine.put(last.unmerged, error), 0)
 
         def merged_or_refused(table: MirroredTable, before: MirroredTable | None) -> MergedTable:
             exists = self._target.exists(table.target)
@@ -352,9 +362,11 @@ class Mirror:
                 self._merger.check_begins_anew(table, before)
                 before = replace(before, version=None, columns=None)
             self._step(f"merge {table.target}")
+            began = time.monotonic()
             merged = self._merger.merge(table, before, Attempt(tag, seen, appended, wait_for_plan))
             self._step(f"merged {table.target}")
-            return merged
+            seconds = round(time.monotonic() - began, 3)
+            return MergedTable(replace(merged.table, events=merged.events, seconds=seconds), merged.events)
 
         work = [with_start(table) for table in planned.tables]
         wanted = [(t, before) for t, before in work if t.id in changed - self._replacing and t.error is None]

@@ -122,7 +122,7 @@ class Planner:
             commit_lsn=cut.commit_lsn,
             commit_ts=cut.commit_ts,
             progress_offset=cut.progress_offset,
-            tables=tuple(tables.values()),
+            tables=tuple(table.unmerged for table in tables.values()),
         )
         # The LSN may stand still while a snapshot ends or a parked table is replayed: then there is something to do.
         is_idle = published is not None and cut.lsn == published.lsn and not touched(run, known)

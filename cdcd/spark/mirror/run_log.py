@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import uuid4
@@ -35,7 +35,9 @@ RUNS_TABLE: Final = "cdcd_runs"
 PLANNED: Final = "planned"
 PUBLISHED: Final = "published"
 
-_YOUNGER_FIELDS: Final = {"columns": "array<string>", "error": "string", "kind": "string"}
+_YOUNGER_FIELDS: Final = {
+    "columns": "array<string>", "error": "string", "kind": "string", "events": "bigint", "seconds": "double",
+}  # fmt: skip
 """Fields of a table that the table of an older cdcd lacks."""
 _TABLES: Final = f"""array<struct<topic: string, schema: string, name: string, target: string, key: array<string>,
     offsets: array<bigint>, loaded_lsn: bigint, version: bigint,
@@ -66,11 +68,20 @@ class MirroredTable:
     """Why the run has left the table as it was: see `quarantine`. None: the table is at the run's LSN."""
     kind: Kind | None = None
     """Its kind, if the settings give its table several, and this is not the first one. Else None."""
+    events: int | None = None
+    """The events that the run has merged; None: the run has not merged the table, or nobody has counted."""
+    seconds: float | None = None
+    """How long the run has read and merged them."""
 
     @property
     def id(self) -> str:
         """Tells it from the other tables of its run: the topic, with the further kind."""
         return self._with_kind(self.topic)
+
+    @property
+    def unmerged(self) -> MirroredTable:
+        """The table in a run that has not merged it."""
+        return replace(self, events=None, seconds=None)
 
     @property
     def table(self) -> str:
@@ -180,6 +191,10 @@ class RunLog:
             self._own().where(f"state = '{PUBLISHED}' AND {at_most}").orderBy("run", ascending=False).limit(1).collect()
         )
         return parse_run(rows[0]) if rows else None
+
+    def times(self, run: int) -> dict[str, datetime]:
+        """By state, when a process has written the run's rows."""
+        return {row["state"]: row["at"].astimezone(UTC) for row in self._own().where(f"run = {run}").collect()}
 
     def write(self, run: Run) -> None:
         """Add the run's row. Raises Fenced if another process has planned or published the same run, or a later one."""

@@ -21,7 +21,7 @@ from pyspark.sql import functions as f
 
 from cdcd.errors import SettingsError
 from cdcd.spark.mirror.per_table import Layout
-from cdcd.spark.mirror.targets.target import SMALL_TABLE_MAX, Staged, Tag, Target, decimal_of, is_conflict
+from cdcd.spark.mirror.targets.target import Files, Staged, Tag, Target, decimal_of, is_conflict
 
 _WIDER: frozenset[tuple[str, str]] = frozenset(
     [("int", "bigint"), ("float", "double"), ("int", "double"), ("date", "timestamp_ntz")]
@@ -146,12 +146,12 @@ class Delta(Target):
         keeps_rows = all(_KEEPS_ROWS.fullmatch(operation) for operation in later.values())
         return max(later) if is_vacuumed and is_whole and keeps_rows else version
 
-    def _is_small(self, table: str) -> bool:
-        # Most versions have a checksum, which knows the bytes of the files: their sum is a Spark job.
+    def files(self, table: str) -> Files:
+        # Most versions have a checksum, which knows this: to count the files is a Spark job.
         snapshot = self._snapshot(table)
         known = snapshot.checksumOpt()
         checksum = known.get() if known.isDefined() else snapshot.computeChecksum()
-        return int(checksum.tableSizeBytes()) <= SMALL_TABLE_MAX
+        return Files(int(checksum.numFiles()), int(checksum.tableSizeBytes()))
 
     def put(self, table: str, rows: DataFrame, seen: int | None) -> None:
         # Delta takes an append for blind: it would add the rows to any later version. So this says what it has read.

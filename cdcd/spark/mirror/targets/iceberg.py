@@ -23,7 +23,7 @@ from pyspark.sql import functions as f
 
 from cdcd.errors import GapError, SettingsError
 from cdcd.spark.mirror.per_table import Layout
-from cdcd.spark.mirror.targets.target import SMALL_TABLE_MAX, Staged, Tag, Target, decimal_of, is_conflict
+from cdcd.spark.mirror.targets.target import SMALL_TABLE_MAX, Files, Staged, Tag, Target, decimal_of, is_conflict
 from cdcd.spark.reading.sql_texts import sql_literal, sql_text
 
 _WIDER: frozenset[tuple[str, str]] = frozenset([("int", "bigint"), ("float", "double")])
@@ -71,6 +71,12 @@ class Iceberg(Target):
 
     def _is_small(self, table: str) -> bool:
         return _bytes(self._current(table)) <= SMALL_TABLE_MAX
+
+    def files(self, table: str) -> Files:
+        snapshot = self._current(table)
+        said = {} if snapshot is None else snapshot.summary()
+        count, size = (int(said.get(f"total-{what}") or 0) for what in ("data-files", "files-size"))
+        return Files(count, size)
 
     def merge(self, table: str, statement: str, spark: SparkSession) -> None:
         self._choose_merge_mode(table)

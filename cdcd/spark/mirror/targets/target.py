@@ -50,6 +50,14 @@ class Tag:
     """The plan's."""
 
 
+@dataclass(frozen=True)
+class Files:
+    """The data files of a table's newest version."""
+
+    count: int
+    bytes: int
+
+
 class Staged:
     """Rows in files that are no files of the table yet."""
 
@@ -110,6 +118,10 @@ class Target:
 
     def _is_small(self, table: str) -> bool:
         """Whether the table's files have SMALL_TABLE_MAX bytes at most."""
+        return self.files(table).bytes <= SMALL_TABLE_MAX
+
+    def files(self, table: str) -> Files:
+        """The files of the table as it is now."""
         raise NotImplementedError
 
     def exists(self, table: str) -> bool:
