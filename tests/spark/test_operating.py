@@ -264,6 +264,15 @@ def test_the_command_names_the_run_that_it_published_and_that_a_mirror_behind_is
     assert main(["spark", "mirror", "--config", str(config), "--once"]) == 0
     [row] = cdc.spark.table(f"{catalog}.cdcd_runs").where("state = 'published'").select("run", "lsn").collect()
     assert f"published run {row.run} at {format_lsn(row.lsn)} ({row.lsn}): 1 events in " in capsys.readouterr().out
+    assert main(["spark", "status", "--config", str(config)]) == 0
+    first, behind, last, upkeep, _, of_t = capsys.readouterr().out.splitlines()
+    assert first == f"mirror: run {row.run}, published at {format_lsn(row.lsn)}"
+    assert behind.startswith("behind the topics: 0 events, ")
+    assert last.startswith("last run: 1 events of 1 table in ")
+    assert upkeep == "next upkeep: after run 100"
+    table, target, state, events, seconds, files, *_ = of_t.split()
+    assert (table, target, state, events, files) == ("public.t", f"{catalog}.`public_t`", "published", "1", "1")
+    assert float(seconds) > 0
     stream.sql("INSERT INTO t VALUES (2)")
     daemon.wait_until_confirmed()
     assert main(["spark", "verify", "--config", str(config)]) == 0
