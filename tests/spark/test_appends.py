@@ -618,7 +618,7 @@ def test_a_small_table_of_delta_is_merged_in_few_jobs_by_a_copy_of_the_session(
     before = [spark.conf.get(name, None) for name in Delta.few_settings]
     vectors: list[Any] = []
     for number, most in enumerate([SMALL_TABLE_MAX, 0]):
-        monkeypatch.setattr("cdcd.spark.mirror.targets.delta.SMALL_TABLE_MAX", most)
+        monkeypatch.setattr("cdcd.spark.mirror.targets.target.SMALL_TABLE_MAX", most)
         began = jobs(spark)
         for _ in range(2):  # the second one is skipped
             with target.tagging(Tag("m", f"token{number}")):
