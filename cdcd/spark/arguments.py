@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from operator import index
-from typing import SupportsIndex, TypeAlias
+from typing import Protocol, SupportsIndex, TypeAlias
 
 from cdcd.errors import SettingsError
 from cdcd.lsn import parse_lsn
@@ -23,13 +23,25 @@ Tables: TypeAlias = "str | Sequence[str]"
 """Patterns of schema.table, in order: the last one that matches a table counts. One that begins with `!` excludes."""
 
 
+class Entry(Protocol):
+    """What an entry of `[[tables]]` says of the tables that there are."""
+
+    @property
+    def match(self) -> str:
+        """Its pattern of schema.table."""
+
+    @property
+    def exclude(self) -> bool | None:
+        """Whether it leaves the tables out; None: it does not say."""
+
+
 @dataclass(frozen=True)
 class TableList:
     """Some patterns, as a test of tables."""
 
     patterns: tuple[str, ...]
-    entries: tuple[tuple[str, bool], ...] = ()
-    """More patterns, and whether they exclude tables, whatever the others say: the first one that matches counts."""
+    entries: tuple[Entry, ...] = ()
+    """Those of `[[tables]]`, which exclude tables whatever the patterns say."""
 
     @classmethod
     def of(cls, tables: Tables | TableList) -> TableList:
@@ -49,8 +61,12 @@ class TableList:
 
     def matches(self, schema: str, table: str) -> bool:
         """Whether the patterns select this table."""
-        excludes = (excludes for each, excludes in self.entries if TablePattern(each).matches(schema, table))
-        if next(excludes, False):
+        said = (
+            each.exclude
+            for each in self.entries
+            if each.exclude is not None and TablePattern(each.match).matches(schema, table)
+        )
+        if next(said, False):  # the first entry that says it counts
             return False
         for each in reversed(self.patterns):
             if TablePattern(each.removeprefix("!")).matches(schema, table):
@@ -70,7 +86,7 @@ class TableList:
 
     @property
     def _shown(self) -> tuple[str, ...]:
-        return (*self.patterns, *(f"!{each}" for each, excludes in self.entries if excludes))
+        return (*self.patterns, *(f"!{each.match}" for each in self.entries if each.exclude))
 
     def __str__(self) -> str:
         return ", ".join(self._shown)

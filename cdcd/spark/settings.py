@@ -103,8 +103,7 @@ class SparkSettings(SparkSection):
     @property
     def mirrored(self) -> TableList:
         """The mirror's tables."""
-        entries = tuple((each.match, each.exclude) for each in self.tables if each.exclude is not None)
-        return TableList(("*",) if self.mirror is None else self.mirror.tables, entries)
+        return TableList(("*",) if self.mirror is None else self.mirror.tables, self.tables)
 
 
 _NAMES: Final = SettingNames(SparkSettings, "cdcd files spark/mirror.toml")

@@ -68,11 +68,10 @@ class MirrorStatus:
 
     def _last_run(self) -> str:
         merged = [each for each in self.run.tables if each.events is not None]
-        events = sum(each.events or 0 for each in merged)
         planned, published = self.times.get(PLANNED), self.times.get(PUBLISHED)
         when = "" if published is None else f", published {published:%Y-%m-%d %H:%M:%S} UTC"
         took = "" if planned is None or published is None else f" in {(published - planned).total_seconds():.1f} s"
-        return f"{events:,} events of {plural(len(merged), 'table')}{took}{when}"
+        return f"{self.run.events:,} events of {plural(len(merged), 'table')}{took}{when}"
 
     def _next_upkeep(self) -> str:
         number = next_upkeep(self.run, self.compact_every_runs)

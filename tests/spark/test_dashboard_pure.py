@@ -23,7 +23,7 @@ TABLE = MirroredTable("p.public.t", "public", "t", "lake.`public_t`", None, [], 
 
 def report(metrics: MirrorMetrics, number: int, *tables: MirroredTable) -> None:
     run = Run("mirror", number, PUBLISHED, "s", number, 1, 1, 1, tables)
-    metrics.report(PublishedRun(run, 3, 0.5), Lag(1, 2, 3.0))
+    metrics.report(PublishedRun(run, 0.5), Lag(1, 2, 3.0))
 
 
 def test_the_dashboard_shows_each_metric_of_the_mirror_and_no_other() -> None:

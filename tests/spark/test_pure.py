@@ -292,7 +292,7 @@ def test_a_mirror_is_compacted_by_its_own_count_of_runs_so_also_where_each_proce
             self.number = number
 
         def run_once(self) -> PublishedRun:
-            return PublishedRun(Run("mirror", self.number, "published", "cdcd", 9, 9, 0, 0, ()), 1, 1.0)
+            return PublishedRun(Run("mirror", self.number, "published", "cdcd", 9, 9, 0, 0, ()), 1.0)
 
         def lag(self) -> Lag:
             return Lag(0, 0, 0.0)

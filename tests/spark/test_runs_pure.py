@@ -33,7 +33,7 @@ from cdcd.spark.mirror.per_table import Kind, PerTable, TableOptions
 from cdcd.spark.mirror.planner import Lag, MirrorPlace, Planner
 from cdcd.spark.mirror.quarantine import Quarantine, TableErrors
 from cdcd.spark.mirror.run_log import PLANNED, PUBLISHED, MirroredTable, Run, RunLog, parse_run
-from cdcd.spark.mirror.table_merge import MergedTable, TableMerger
+from cdcd.spark.mirror.table_merge import TableMerger
 from cdcd.spark.mirror.table_write import Attempt
 from cdcd.spark.mirror.targets.delta import Delta
 from cdcd.spark.mirror.targets.iceberg import Iceberg
@@ -186,7 +186,7 @@ class WorldMerger(TableMerger):
         super().__init__(Batches(None, writers, target.session_for_few), target, PerTable())  # type: ignore[arg-type]
         self._world = world
 
-    def merge(self, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt) -> MergedTable:
+    def merge(self, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt) -> MirroredTable:
         world = self._world
         Delta(world.spark, {}).create(plan.target, "id int")  # as TargetSchema.fit does
         if world.refuses_unloaded and not plan.loaded_lsn:
@@ -197,7 +197,7 @@ class WorldMerger(TableMerger):
             raise RequestRejected(f"{plan.table} has a bad column", "Rename it", code="mirror-schema-changed")
         world.merges.append((plan, before))
         world.spark.commit(plan.target, "MERGE")
-        return MergedTable(replace(plan, key=["id"], version=len(world.spark.history[plan.target]) - 1), 1)
+        return replace(plan, key=["id"], version=len(world.spark.history[plan.target]) - 1, events=1)
 
     def reading_together(self, work: Sequence[Work]) -> AbstractContextManager[None]:
         return nullcontext()
@@ -656,7 +656,7 @@ def test_a_table_whose_merge_is_done_is_not_put_into_quarantine() -> None:
     mirror = world.process(table_errors="quarantine")
     merge = mirror._merger.merge
 
-    def fails_after(plan: MirroredTable, before: MirroredTable | None, attempt: Attempt) -> MergedTable:
+    def fails_after(plan: MirroredTable, before: MirroredTable | None, attempt: Attempt) -> MirroredTable:
         merge(plan, before, attempt)
         raise GapError("the end", code="mirror-load-again")
 

@@ -28,7 +28,7 @@ from cdcd.spark.mirror.batches import Batch
 from cdcd.spark.mirror.merge_sql import MergeSource, condition, filled
 from cdcd.spark.mirror.run_log import MirroredTable
 from cdcd.spark.mirror.schema_evolution import CHANGE_OP, CHANGE_UNCHANGED, VALID_TO, VALID_TO_LSN, TargetSchema
-from cdcd.spark.mirror.table_merge import MergedTable, TableMerger, without_events
+from cdcd.spark.mirror.table_merge import TableMerger, without_events
 from cdcd.spark.mirror.table_write import Attempt, source_view
 from cdcd.spark.reading.writer_schemas import Writer
 from cdcd.spark.state.as_of import check_keyed, with_columns
@@ -50,7 +50,9 @@ _ENDS: Final = "_x0_ends"
 class HistoryMerger(TableMerger):
     """Merges tables of all kinds."""
 
-    def _merge(self, batch: Batch, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt) -> MergedTable:
+    def _merge(
+        self, batch: Batch, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt
+    ) -> MirroredTable:
         kind = self._per_table.rules(plan.schema, plan.name, plan.kind).kind
         if kind == "changelog":
             return self._append_events(batch, plan, before, attempt)
@@ -98,7 +100,7 @@ class HistoryMerger(TableMerger):
 
     def _append_events(
         self, batch: Batch, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt
-    ) -> MergedTable:
+    ) -> MirroredTable:
         appended = self._staged.append_events(batch, plan, before, attempt, _changelog)
         made = appended or self._changes.read(batch, plan, before, attempt.wait_for_plan, by_key=False)
         attempt.wait_for_plan()
@@ -109,12 +111,12 @@ class HistoryMerger(TableMerger):
             self._table_writers.of(plan.target, made.rules, made.of_table).append(rows, attempt)
         keys = self._writers.of(plan.schema, plan.name, plan.topic, "key")
         key = list(keys[-1].key) if keys else []
-        done = replace(plan, key=key, version=self._target.version(plan.target), columns=made.succession.last)
-        return MergedTable(done, made.stats.events)
+        version, last = self._target.version(plan.target), made.succession.last
+        return replace(plan, key=key, version=version, columns=last, events=made.stats.events)
 
     def _add_versions(
         self, batch: Batch, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt
-    ) -> MergedTable:
+    ) -> MirroredTable:
         made = self._changes.read(batch, plan, before, attempt.wait_for_plan)
         attempt.wait_for_plan()
         if isinstance(made, NoChanges):
@@ -158,8 +160,8 @@ class HistoryMerger(TableMerger):
                     both.sparkSession.catalog.dropTempView(view)
         finally:
             states.unpersist()
-        done = replace(plan, key=list(key), version=self._target.version(plan.target), columns=made.succession.last)
-        return MergedTable(done, stats.events)
+        version, last = self._target.version(plan.target), made.succession.last
+        return replace(plan, key=list(key), version=version, columns=last, events=stats.events)
 
 
 def _check_key(plan: MirroredTable, key: Sequence[str]) -> None:

@@ -26,7 +26,7 @@ from cdcd.spark.load import Snapshot
 from cdcd.spark.mirror.planner import Lag, Planner, ends_below, known_tables, touched
 from cdcd.spark.mirror.quarantine import Quarantine
 from cdcd.spark.mirror.run_log import PUBLISHED, MirroredTable, Run, RunLog
-from cdcd.spark.mirror.table_merge import MergedTable, TableMerger
+from cdcd.spark.mirror.table_merge import TableMerger
 from cdcd.spark.mirror.table_write import Attempt
 from cdcd.spark.mirror.targets.target import Files, Tag, Target
 from cdcd.spark.reading.cuts import Cut
@@ -37,8 +37,12 @@ class PublishedRun:
     """A run that is published, and its work."""
 
     run: Run
-    events: int
     seconds: float
+
+    @property
+    def events(self) -> int:
+        """The events that it has merged."""
+        return self.run.events
 
 
 class Mirror:
@@ -80,7 +84,7 @@ class Mirror:
         began = time.monotonic()
         with self._target.running():
             done = self._run()
-        return None if done is None else PublishedRun(*done, time.monotonic() - began)
+        return None if done is None else PublishedRun(done, time.monotonic() - began)
 
     def catch_up(self) -> list[PublishedRun]:
         """Run up to the cut that is the newest one now; returns what each run did."""
@@ -111,18 +115,18 @@ class Mirror:
 
     def _compact(self, keep_runs: int, older_than: datetime) -> None:
         published, planned = self._log.last()
+        tables = [] if published is None else [table.unmerged for table in published.tables]
         compacted = []
-        for table in published.tables if published is not None else ():
-            now = table.unmerged
+        for table in tables:
+            now = table
             if table.version is not None and table.error is None:
                 self._step(f"compact {table.target}")
                 self._target.compact(table.target)
                 if not self._target.replaced(table.target, self._name, table.version):
-                    now = replace(now, version=self._target.version(table.target))
+                    now = replace(table, version=self._target.version(table.target))
             compacted.append(now)
         self._log.prune(keep_runs, older_than)
-        is_rewritten = published is not None and compacted != [table.unmerged for table in published.tables]
-        if published is not None and planned is None and is_rewritten:
+        if published is not None and planned is None and compacted != tables:
             self._publish(replace(published, run=published.run + 1, tables=tuple(compacted), token=uuid4().hex))
         self._step(f"compact {self._log.table}")
         self._log.remove_old_files()
@@ -270,8 +274,8 @@ class Mirror:
 
     # A run
 
-    def _run(self) -> tuple[Run, int] | None:
-        """Carry out a run; returns it as published, and its events."""
+    def _run(self) -> Run | None:
+        """Carry out a run; returns it as published."""
         self._prepare()
         published, planned = self._log.last()
         if published is not None:
@@ -285,7 +289,7 @@ class Mirror:
                 self._step(f"publish {planned.run}")
                 done = replace(planned, state=PUBLISHED)
                 self._publish(done)
-                return done, 0
+                return done
             self._step(f"plan {planned.run}")
         elif any(t.id in self._loaded and t.loaded_lsn != self._loaded[t.id].loaded_lsn for t in planned.tables):
             raise Fenced(
@@ -294,18 +298,18 @@ class Mirror:
                 code="mirror-fenced",
             )
         merged = self._merge(planned, published, is_fresh=is_fresh)
-        done = replace(planned, state=PUBLISHED, tables=tuple(each.table for each in merged))
+        done = replace(planned, state=PUBLISHED, tables=tuple(merged))
         self._step(f"publish {done.run}")
         self._publish(done)
         self._step(f"published {done.run}")
-        return done, sum(each.events for each in merged)
+        return done
 
     def _prepare(self) -> None:
         if not self._is_prepared:
             self._log.create()
             self._is_prepared = True
 
-    def _merge(self, planned: Run, published: Run | None, *, is_fresh: bool) -> list[MergedTable]:
+    def _merge(self, planned: Run, published: Run | None, *, is_fresh: bool) -> list[MirroredTable]:
         """Carry out a plan: merge the tables that have new events, several at a time.
 
         `is_fresh`: this process has just made the plan, and writes it while it reads the events. A step that others see
@@ -329,12 +333,12 @@ class Mirror:
                 before = replace(table, offsets=ends_below(below[table.loaded_lsn], table.topic))
             return table, before
 
-        def one(work: tuple[MirroredTable, MirroredTable | None]) -> MergedTable:
+        def one(work: tuple[MirroredTable, MirroredTable | None]) -> MirroredTable:
             table, before = work
             if table.id in self._replacing:
-                return MergedTable((before or replace(table, offsets=[], version=None)).unmerged, 0)
+                return before or replace(table, offsets=[], version=None)
             if table.id not in changed or table.error is not None:
-                return MergedTable(table, 0)
+                return table
             try:
                 return merged_or_refused(table, before)
             except Exception as error:  # raised again unless the table alone has it
@@ -342,9 +346,9 @@ class Mirror:
                 if self._is_merged(table.target, tag):
                     raise
                 last = before or replace(table, key=None, offsets=[], version=None)
-                return MergedTable(self._quarantine.put(last.unmerged, error), 0)
+                return self._quarantine.put(last, error)
 
-        def merged_or_refused(table: MirroredTable, before: MirroredTable | None) -> MergedTable:
+        def merged_or_refused(table: MirroredTable, before: MirroredTable | None) -> MirroredTable:
             exists = self._target.exists(table.target)
             if exists and (before is None or before.version is None) and not self._target.is_own(table.target):
                 raise RequestRejected(
@@ -355,7 +359,7 @@ class Mirror:
             seen = self._target.seen(table.target) if exists else None
             is_untouched = is_fresh and (seen is None or (before is not None and seen == before.version))
             if exists and not is_untouched and self._target.tagged(table.target, tag):
-                return MergedTable(self._merger.merged_earlier(table, before), 0)
+                return self._merger.merged_earlier(table, before)
             appended = exists and not is_untouched and self._target.appended(table.target, tag)
             self._check_target(table.target, before, exists=exists)
             if before is not None and before.version is not None and not exists:
@@ -365,8 +369,7 @@ class Mirror:
             began = time.monotonic()
             merged = self._merger.merge(table, before, Attempt(tag, seen, appended, wait_for_plan))
             self._step(f"merged {table.target}")
-            seconds = round(time.monotonic() - began, 3)
-            return MergedTable(replace(merged.table, events=merged.events, seconds=seconds), merged.events)
+            return replace(merged, seconds=round(time.monotonic() - began, 3))
 
         work = [with_start(table) for table in planned.tables]
         wanted = [(t, before) for t, before in work if t.id in changed - self._replacing and t.error is None]

@@ -174,11 +174,6 @@ class PerTable:
         self._schema_changes: SchemaChanges = schema_changes
         self._names: TableNames = names
 
-    @property
-    def excludes(self) -> tuple[tuple[str, bool], ...]:
-        """The patterns of the entries that say `exclude`, and what they say: the first one that matches counts."""
-        return tuple((each.match, each.exclude) for each in self._entries if each.exclude is not None)
-
     def further_kinds(self, schema: str, table: str) -> tuple[Kind, ...]:
         """The kinds of a table but for its first one."""
         return self._kinds(schema, table)[1:]

@@ -122,7 +122,7 @@ class Planner:
             commit_lsn=cut.commit_lsn,
             commit_ts=cut.commit_ts,
             progress_offset=cut.progress_offset,
-            tables=tuple(table.unmerged for table in tables.values()),
+            tables=tuple(tables.values()),
         )
         # The LSN may stand still while a snapshot ends or a parked table is replayed: then there is something to do.
         is_idle = published is not None and cut.lsn == published.lsn and not touched(run, known)
@@ -225,7 +225,8 @@ class Planner:
 
 def known_tables(published: Run | None, loaded: Mapping[str, MirroredTable]) -> dict[str, MirroredTable]:
     """By id, what the next run starts from: each table as it was published, or loaded since."""
-    return ({} if published is None else published.by_id()) | dict(loaded)
+    known = ({} if published is None else published.by_id()) | dict(loaded)
+    return {each: table.unmerged for each, table in known.items()}
 
 
 def touched(planned: Run, known: Mapping[str, MirroredTable]) -> set[str]:

@@ -120,6 +120,11 @@ class Run:
         """The tables (as `shown`) that are not at the run's LSN, each with its error."""
         return {table.shown: table.error for table in self.tables if table.error is not None}
 
+    @property
+    def events(self) -> int:
+        """The events that it has merged."""
+        return sum(table.events or 0 for table in self.tables)
+
     def by_id(self) -> dict[str, MirroredTable]:
         """The tables by their `id`: the topic, or of a further kind `TOPIC as KIND`."""
         return {table.id: table for table in self.tables}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
@@ -33,14 +33,6 @@ from cdcd.spark.state import keyless_rows
 from cdcd.spark.state.collapse import UNREPRESENTABLE
 
 
-@dataclass(frozen=True)
-class MergedTable:
-    """A table after its merge."""
-
-    table: MirroredTable
-    events: int
-
-
 class TableMerger:
     """Merges tables, one a call. Several threads may use it."""
 
@@ -55,8 +47,11 @@ class TableMerger:
         self._staged = StagedAppends(self._changes, self._table_writers)
         self._keyed = KeyedMerges(self._changes, self._table_writers)
 
-    def merge(self, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt) -> MergedTable:
-        """Bring a table from `before`, its last published state (None: never published), to the plan's offsets."""
+    def merge(self, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt) -> MirroredTable:
+        """Bring a table from `before`, its last published state (None: never published), to the plan's offsets.
+
+        Returns the table after that, with the number of its events.
+        """
         with self._kafka.errors(f"reading {plan.topic}"), self._batches.read(plan, before) as batch:
             return self._merge(batch, plan, before, attempt)
 
@@ -111,7 +106,9 @@ class TableMerger:
         self._table_writers.of(table, rules, of_table).overwrite(rows)
         return self._target.version(table)
 
-    def _merge(self, batch: Batch, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt) -> MergedTable:
+    def _merge(
+        self, batch: Batch, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt
+    ) -> MirroredTable:
         made: Changes | Collapsed | NoChanges | None
         made = self._staged.append(batch, plan, before, attempt, inserts)
         made = made or self._keyed.merge_as_read(batch, plan, before, attempt)
@@ -123,7 +120,7 @@ class TableMerger:
             self._staged.note(plan, made)
             self._merge_changes(batch, made, plan, before, attempt)
         version, last = self._target.version(plan.target), made.succession.last
-        return MergedTable(replace(plan, key=list(made.key), version=version, columns=last), made.count)
+        return replace(plan, key=list(made.key), version=version, columns=last, events=made.count)
 
     def _merge_changes(
         self, batch: Batch, made: Changes, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt
@@ -139,7 +136,7 @@ class TableMerger:
         merge_keyless(batch, made, plan, before, base, attempt, writer)
 
 
-def without_events(plan: MirroredTable, before: MirroredTable | None, key: Sequence[str] | None) -> MergedTable:
+def without_events(plan: MirroredTable, before: MirroredTable | None, key: Sequence[str] | None) -> MirroredTable:
     """A table that stays as it was published."""
     key = None if key is None else list(key)
-    return MergedTable(replace(plan, key=key, version=None if before is None else before.version), 0)
+    return replace(plan, key=key, version=None if before is None else before.version, events=0)

@@ -105,7 +105,7 @@ def make_mirror(
     for entry in entries:
         target.check_layout(entry.layout)
     per_table = PerTable(entries, options.deletes, options.schema_changes, names=options.table_names)
-    wanted = TableList(TableList.of(tables).patterns, per_table.excludes)
+    wanted = TableList(TableList.of(tables).patterns, tuple(entries))
     place = MirrorPlace(options.name, catalog, wanted, per_table)
     quarantine = Quarantine(options.table_errors, options.on_step)
     planner = Planner(topics.cuts, topics.names, place, options.rows_max, options.on_step, quarantine)
