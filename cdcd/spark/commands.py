@@ -168,6 +168,9 @@ def session_options(settings: s.SparkSettings) -> dict[str, str]:
     own = {"spark.app.name": "cdcd", "spark.sql.session.timeZone": "UTC", "spark.log.level": "WARN"}
     # The executors' part of `decoding.forget_readers`.
     own["spark.executor.extraJavaOptions"] = "-Dorg.apache.avro.fastread=false"
+    # Spark keeps the last 100 classes that it has generated, and one MERGE of Delta takes more. So each run would
+    # generate all of them again, and Java would run them uncompiled.
+    own["spark.sql.codegen.cache.maxEntries"] = "1000"
     if form == "delta":
         # Delta reads a table's log again after each commit, in 50 tasks if nothing else is said: most logs are short.
         own["spark.databricks.delta.snapshotPartitions"] = "8"

@@ -4,6 +4,7 @@ spark-submit --packages "$(python -c 'from cdcd.spark import packages; print(pac
         --conf spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension \
         --conf spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog \
         --conf spark.sql.catalogImplementation=hive --conf spark.sql.shuffle.partitions=8 \
+        --conf spark.sql.codegen.cache.maxEntries=1000 \
         --conf spark.executor.extraJavaOptions=-Dorg.apache.avro.fastread=false \
         deploy/spark/job.py mirror --config deploy/spark/mirror.toml --once
 

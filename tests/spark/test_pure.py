@@ -153,6 +153,8 @@ def test_a_session_draws_progress_on_a_terminal_only_and_the_file_wins(
     assert options(**{progress: "true"})[progress] == "true"
     partitions = "spark.databricks.delta.snapshotPartitions"
     assert (options()[partitions], options(**{partitions: "50"})[partitions]) == ("8", "50")
+    classes = "spark.sql.codegen.cache.maxEntries"
+    assert (options()[classes], options(**{classes: "100"})[classes]) == ("1000", "100")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     assert progress not in options()
 

@@ -842,11 +842,26 @@ def test_a_merge_names_the_bounds_of_its_keys_so_that_other_files_are_not_read()
     }
     statement = merge("t", MergeSource("s", key, ["name"], [*key, "v"], bounds=known), deletes="hard")
     assert statement.splitlines()[0] == (
-        "MERGE INTO t t USING s s ON t.`id` BETWEEN -3 AND 9 AND t.`name` BETWEEN '' AND 'o\U0010ffff' AND "
+        "MERGE INTO t t USING s s ON t.`id` BETWEEN -4 AND 9 AND t.`name` BETWEEN '' AND 'o\U0010ffff' AND "
         "t.`price` BETWEEN 1000BD AND 0.10BD AND t.`day` BETWEEN DATE '0001-01-01' AND DATE '9999-12-31' AND "
         "t.`id` = s.`id` AND t.`name` <=> s.`name` AND t._unrepresentable['name'] <=> s._unrepresentable['name'] AND "
         "t.`price` = s.`price` AND t.`day` = s.`day`"
     )
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "wide"),
+    [
+        (5, 5, "5 AND 5"),
+        (90_001, 240_000, "65536 AND 262143"),
+        (90_444, 239_000, "65536 AND 262143"),
+        (-(2**31), 2**31 - 1, "-2147483648 AND 2147483647"),
+        (2**63 - 3, 2**63 - 1, "9223372036854775805 AND 9223372036854775807"),
+    ],
+)
+def test_whole_bounds_are_a_little_wider_so_that_many_runs_have_the_same(low: int, high: int, wide: str) -> None:
+    source = MergeSource("s", ["id"], [], ["id"], bounds={"id": (low, high)})
+    assert f"ON t.`id` BETWEEN {wide} AND t.`id` = s.`id`" in merge("t", source, deletes="hard")
 
 
 def test_a_column_that_is_null_in_some_row_or_too_long_has_no_bounds() -> None:

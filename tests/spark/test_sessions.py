@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
+from pyspark.sql import SparkSession
 from support import workload
 from support.fix_spark import SMALL_DATA, given
 from support.stream import StreamFixture
@@ -84,3 +85,34 @@ def test_compiled_plans_give_the_same_rows(stream: StreamFixture, cdc: Cdc, lake
             mirror.run_once()
         report = cdc.verify(stream.dsn, names, mirror, parallelism=1)
         assert report.ok, report.as_text()
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_run_as_the_one_before_generates_no_classes(
+    stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str], form: Format
+) -> None:
+    """Java would run them uncompiled, which takes a fifth of a run. So no text of a plan has a figure of the run."""
+    stream.sql("CREATE TABLE t (id int PRIMARY KEY, v int)")
+    daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
+    mirror = cdc.mirror("*", lake(form), form, table_errors="stop", parallel=1)
+    of_inserts = "INSERT INTO t SELECT n, 0 FROM generate_series((SELECT count(*) FROM t) + 1, {} * 10100) n"
+    of_updates = "UPDATE t SET v = v + 1 WHERE id BETWEEN 10 + {0} AND 100 + {0}"
+    generated: list[int] = []
+    with given(cdc.spark, AS_USERS_HAVE):
+        for changes in [[of_inserts]] * 4 + [[of_inserts, of_updates, of_updates]] * 5:
+            stream.sql(*(each.format(len(generated) + 1) for each in changes))
+            daemon.wait_until_confirmed()
+            before = classes(cdc.spark)
+            mirror.run_once()
+            generated.append(classes(cdc.spark) - before)
+    assert generated[0] > 0
+    # At a checkpoint Delta generates classes of its own.
+    assert (min(generated[2:4]), min(generated[6:])) == (0, 0), generated
+    assert cdc.spark.table(f"{mirror.published().tables[0].target}").count() == 9 * 10100
+
+
+def classes(session: SparkSession) -> int:
+    """How many classes Spark has generated in this JVM."""
+    java: Any = session._jvm
+    return int(java.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME().getCount())

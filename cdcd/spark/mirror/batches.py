@@ -18,7 +18,6 @@ from typing import Any, Final, Self, TypeAlias
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
-from pyspark.storagelevel import StorageLevel
 
 from cdcd.avro.single_object import MARKER
 from cdcd.progress.records import kafka_topic
@@ -94,7 +93,7 @@ class Batch:
         """
         if self.is_held:
             return held(frame)
-        kept = frame.persist(StorageLevel.MEMORY_AND_DISK)
+        kept = frame.persist()
         self._kept.callback(kept.unpersist)
         return kept
 
@@ -150,7 +149,7 @@ class Batches:
         """By topic, the batches of these tables, which are kept until the stack is closed."""
         ranges = {topic: (starts(*work), work[0].offsets) for topic, work in works.items()}
         records = self.kafka.ranges(ranges, session).where("value IS NOT NULL").select("topic", _place(), "value")
-        records = records.coalesce(self.kafka.parallelism).persist(StorageLevel.MEMORY_AND_DISK)
+        records = records.coalesce(self.kafka.parallelism).persist()
         stack.callback(records.unpersist)
         found = _headers(records, "topic")
         headers = {topic: _distinct([row for row in found if row["topic"] == topic]) for topic in works}

@@ -20,7 +20,6 @@ from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
-from pyspark.storagelevel import StorageLevel
 
 from cdcd.errors import RequestRejected
 from cdcd.spark.mirror.batch_changes import NoChanges
@@ -137,7 +136,7 @@ class HistoryMerger(TableMerger):
             events = _completed(
                 events, None if base is None else keyed_rows(base, columns, key), columns, stats.unchanged
             )
-        states = _last_of_commits(events).persist(StorageLevel.MEMORY_AND_DISK)
+        states = _last_of_commits(events).persist()
         writer = self._table_writers.of(plan.target, made.rules, made.of_table)
         try:
             versions = _versions(states, columns, truncates)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from cdcd.spark.reading.missing_values import MissingValue
 from cdcd.spark.reading.sql_texts import plain_start, sql_text
@@ -112,9 +112,20 @@ def condition(source: MergeSource) -> str:
 
 
 def _bounds(bounds: Bounds) -> list[str]:
-    return [
-        f"t.`{name}` BETWEEN {_literal(low)} AND {_literal(high, is_most=True)}" for name, (low, high) in bounds.items()
-    ]
+    wide = ((name, *_widened(*each)) for name, each in bounds.items())
+    return [f"t.`{name}` BETWEEN {_literal(low)} AND {_literal(high, is_most=True)}" for name, low, high in wide]
+
+
+def _widened(low: Any, high: Any) -> tuple[Any, Any]:
+    """Bounds that most runs have in common, though their keys differ: whole numbers become a quarter wider at each end.
+
+    For a statement with other whole numbers Spark generates other classes, which Java has not compiled. Multiples of a
+    power of two, so they stay in their type.
+    """
+    if not isinstance(low, int):
+        return low, high
+    step = max(high - low, 4).bit_length() - 3  # a quarter to an eighth of the way from the lowest to the highest
+    return low >> step << step, (((high >> step) + 1) << step) - 1
 
 
 def _literal(value: int | Decimal | date | str, *, is_most: bool = False) -> str:

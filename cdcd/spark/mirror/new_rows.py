@@ -90,9 +90,9 @@ def repeated_keys(events: DataFrame, stats: BatchStats) -> RepeatedKeys:
     if not is_worth_appending(stats.inserted.rows) and not only_adds(stats):
         return RepeatedKeys(of_inserts=True, of_others=True)
     key = events.schema["_key"].dataType.fieldNames()
-    if stats.last_truncate is None and (low := _lowest_if_dense(key, stats.keys)) is not None:
+    if stats.last_truncate is None and _are_dense(key, stats.keys):
         is_insert = f.col(OP) == "c"
-        every, inserts, others = _distinct(events, f.col(f"_key.`{key[0]}`") - f.lit(low), is_insert, ~is_insert)
+        every, inserts, others = _distinct(events, f.col(f"_key.`{key[0]}`"), is_insert, ~is_insert)
         is_in_both = inserts + others > every
         return RepeatedKeys(is_in_both or inserts < stats.inserted.rows, others < stats.others.rows)
     inserts = f.count_if(f.col(OP) == "c")
@@ -105,21 +105,21 @@ def repeated_keys(events: DataFrame, stats: BatchStats) -> RepeatedKeys:
 
 def has_repeated_keys(rows: DataFrame, key: Sequence[str], known: Keys) -> bool:
     """Whether two of these rows, which `known` bounds, have one key. Two keys of one hash may count as one."""
-    if (low := _lowest_if_dense(key, known)) is not None:
-        [keys] = _distinct(rows, f.col(f"`{key[0]}`") - f.lit(low))
+    if _are_dense(key, known):
+        [keys] = _distinct(rows, f.col(f"`{key[0]}`"))
         return keys < known.rows
     hashes = rows.groupBy(f.xxhash64(*key).alias("hash")).agg(f.count("*").alias("rows"))
     return not hashes.where("rows > 1").isEmpty()
 
 
-def _lowest_if_dense(key: Sequence[str], keys: Keys) -> int | None:
-    """The lowest of these keys, if they are whole numbers that lie close together; else None."""
+def _are_dense(key: Sequence[str], keys: Keys) -> bool:
+    """Whether these keys are whole numbers that lie close together."""
     low, high = keys.of_one(key)
-    return low if isinstance(low, int) and high - low < _DENSE_MAX * keys.rows else None
+    return isinstance(low, int) and high - low < _DENSE_MAX * keys.rows
 
 
 def _distinct(rows: DataFrame, number: Column, *conditions: Column) -> list[int]:
-    """How many different numbers, none of them negative, all rows have, and the rows that meet each condition."""
+    """How many different whole numbers all rows have, and the rows that meet each condition."""
     place = f.bitmap_bit_position(number)
     bits = [f.bitmap_construct_agg(each) for each in (place, *(f.when(each, place) for each in conditions))]
     counts = rows.groupBy(f.bitmap_bucket_number(number)).agg(*map(f.bitmap_count, bits)).collect()

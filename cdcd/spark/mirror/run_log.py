@@ -207,9 +207,10 @@ class RunLog:
         stamp = datetime.fromtimestamp(run.commit_ts / 1e6, UTC).isoformat() if run.commit_ts else None
         at = datetime.now(UTC)
         document |= {"commit_ts": stamp, "at": at.isoformat()}
-        # As JSON: Spark would send rows of Python's to the executors, and convert them there.
+        # As JSON: Spark would send rows of Python's to the executors, and convert them there. Of VALUES it computes the
+        # columns while it plans, and compiles nothing for them.
         row = f.from_json(f.lit(json.dumps(document)), _COLUMNS)
-        rows = self._spark.range(0, 1, 1, 1).select(row.alias("row")).select("row.*")
+        rows = self._spark.sql("VALUES (0)").select(row.alias("row")).select("row.*")
         self._target.again_after_conflicts(self.table, lambda: self._add(run, rows, at))
 
     def _add(self, run: Run, rows: DataFrame, at: datetime) -> None:
