@@ -117,10 +117,10 @@ def _bounds(bounds: Bounds) -> list[str]:
 
 
 def _widened(low: Any, high: Any) -> tuple[Any, Any]:
-    """Bounds that most runs have in common, though their keys differ: whole numbers become a quarter wider at each end.
+    """Bounds that many runs have in common, though their keys differ: whole numbers, up to a quarter wider at each end.
 
-    For a statement with other whole numbers Spark generates other classes, which Java has not compiled. Multiples of a
-    power of two, so they stay in their type.
+    For other whole numbers in a statement Spark generates other classes, which Java has not compiled. These are
+    multiples of a power of two, so they stay in their type.
     """
     if not isinstance(low, int):
         return low, high
