@@ -24,7 +24,7 @@ Tables: TypeAlias = "str | Sequence[str]"
 
 
 class Entry(Protocol):
-    """What an entry of `[[tables]]` says of the tables that there are."""
+    """An entry of `[[tables]]`: the tables that it names, and whether it leaves them out."""
 
     @property
     def match(self) -> str:
@@ -41,7 +41,7 @@ class TableList:
 
     patterns: tuple[str, ...]
     entries: tuple[Entry, ...] = ()
-    """Those of `[[tables]]`, which exclude tables whatever the patterns say."""
+    """The entries of `[[tables]]`. The patterns do not bring back a table that they leave out."""
 
     @classmethod
     def of(cls, tables: Tables | TableList) -> TableList:

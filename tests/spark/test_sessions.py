@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
-from pyspark.sql import SparkSession
 from support import workload
-from support.fix_spark import SMALL_DATA, given
+from support.fix_spark import SMALL_DATA, generated_classes, given
 from support.stream import StreamFixture
 
 if TYPE_CHECKING:
@@ -103,16 +102,10 @@ def test_a_run_as_the_one_before_generates_no_classes(
         for changes in [[of_inserts]] * 4 + [[of_inserts, of_updates, of_updates]] * 5:
             stream.sql(*(each.format(len(generated) + 1) for each in changes))
             daemon.wait_until_confirmed()
-            before = classes(cdc.spark)
+            before = generated_classes(cdc.spark)
             mirror.run_once()
-            generated.append(classes(cdc.spark) - before)
+            generated.append(generated_classes(cdc.spark) - before)
     assert generated[0] > 0
     # At a checkpoint Delta generates classes of its own.
     assert (min(generated[2:4]), min(generated[6:])) == (0, 0), generated
-    assert cdc.spark.table(f"{mirror.published().tables[0].target}").count() == 9 * 10100
-
-
-def classes(session: SparkSession) -> int:
-    """How many classes Spark has generated in this JVM."""
-    java: Any = session._jvm
-    return int(java.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME().getCount())
+    assert cdc.spark.table(mirror.published().tables[0].target).count() == 9 * 10100

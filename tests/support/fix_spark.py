@@ -77,6 +77,12 @@ def jobs(session: SparkSession) -> int:
     return int(context._jsc.sc().dagScheduler().numTotalJobs())
 
 
+def generated_classes(session: SparkSession) -> int:
+    """How many classes Spark has generated in this JVM."""
+    java: Any = session._jvm
+    return int(java.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME().getCount())
+
+
 @contextmanager
 def given(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
     """Inside the `with` block a session has these settings."""

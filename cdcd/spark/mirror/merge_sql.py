@@ -119,8 +119,8 @@ def _bounds(bounds: Bounds) -> list[str]:
 def _widened(low: Any, high: Any) -> tuple[Any, Any]:
     """Bounds that many runs have in common, though their keys differ: whole numbers, up to a quarter wider at each end.
 
-    For other whole numbers in a statement Spark generates other classes, which Java has not compiled. These are
-    multiples of a power of two, so they stay in their type.
+    Spark writes whole numbers of a statement into the classes that it generates. So other numbers make other classes,
+    which Java has not compiled. They end at multiples of a power of two, so they stay in their type.
     """
     if not isinstance(low, int):
         return low, high
