@@ -68,6 +68,14 @@ class Changes(Events):
 
 
 @dataclass(frozen=True)
+class Written(Events):
+    """The events of a batch that is written into its table: nothing but their number was kept."""
+
+    count: int
+    """How many events there are."""
+
+
+@dataclass(frozen=True)
 class NoChanges:
     """A batch without events."""
 

@@ -22,7 +22,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from cdcd.errors import RequestRejected
-from cdcd.spark.mirror.batch_changes import NoChanges
+from cdcd.spark.mirror.batch_changes import Changes, NoChanges
 from cdcd.spark.mirror.batches import Batch
 from cdcd.spark.mirror.merge_sql import MergeSource, condition, filled
 from cdcd.spark.mirror.run_log import MirroredTable
@@ -100,18 +100,19 @@ class HistoryMerger(TableMerger):
     def _append_events(
         self, batch: Batch, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt
     ) -> MirroredTable:
-        appended = self._staged.append_events(batch, plan, before, attempt, _changelog)
-        made = appended or self._changes.read(batch, plan, before, attempt.wait_for_plan, by_key=False)
+        made = self._staged.append_events(batch, plan, before, attempt, _changelog) or self._changes.read(
+            batch, plan, before, attempt.wait_for_plan, by_key=False
+        )
         attempt.wait_for_plan()
         if isinstance(made, NoChanges):
             return without_events(plan, before, plan.key)
-        if appended is None and made.stats.events:
+        if isinstance(made, Changes) and made.count:
             rows = _changelog(made.events, made.columns)
             self._table_writers.of(plan.target, made.rules, made.of_table).append(rows, attempt)
         keys = self._writers.of(plan.schema, plan.name, plan.topic, "key")
         key = list(keys[-1].key) if keys else []
         version, last = self._target.version(plan.target), made.succession.last
-        return replace(plan, key=key, version=version, columns=last, events=made.stats.events)
+        return replace(plan, key=key, version=version, columns=last, events=made.count)
 
     def _add_versions(
         self, batch: Batch, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt

@@ -9,12 +9,12 @@ the one before. If that one had such keys, the rows are made while the events ar
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import DataFrame
 
-from cdcd.spark.mirror.batch_changes import ChangeReader, Changes, Events
+from cdcd.spark.mirror.batch_changes import ChangeReader, Changes, Events, Written
 from cdcd.spark.mirror.batches import Batch
 from cdcd.spark.mirror.merge_sql import MergeSource
 from cdcd.spark.mirror.new_rows import NetRows, is_worth_appending, only_adds, parted, parted_with, repeated_keys
@@ -42,14 +42,6 @@ def inserts(events: DataFrame, columns: Sequence[dict[str, Any]]) -> DataFrame:
     return events.selectExpr(*row_of_event(columns))
 
 
-@dataclass(frozen=True)
-class Collapsed(Events):
-    """The events of a batch, of which only the rows were kept."""
-
-    count: int
-    """How many events there are."""
-
-
 class KeyedMerges:
     """Merges batches of tables with keys. Several threads may use it."""
 
@@ -61,7 +53,7 @@ class KeyedMerges:
 
     def merge_as_read(
         self, batch: Batch, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt
-    ) -> Collapsed | None:
+    ) -> Written | None:
         """Merge a batch that most likely has several events of some keys; does nothing, and returns None, unless it is.
 
         It has one schema, that of the batch before, and no truncates. All events have their key, and the last ones of
@@ -89,7 +81,7 @@ class KeyedMerges:
         attempt.wait_for_plan()
         if not writer.append_and_merge(net, source, attempt):
             writer.merge(rows, replace(source, bounds=keys.bounds))
-        return Collapsed(**vars(likely), count=count)
+        return Written(**vars(likely), count=count)
 
     def merge(
         self,

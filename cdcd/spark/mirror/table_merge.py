@@ -17,9 +17,9 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
 from cdcd.errors import GapError, RequestRejected
-from cdcd.spark.mirror.batch_changes import ChangeReader, Changes, NoChanges
+from cdcd.spark.mirror.batch_changes import ChangeReader, Changes, NoChanges, Written
 from cdcd.spark.mirror.batches import Batch, Batches, Work
-from cdcd.spark.mirror.keyed_merge import Collapsed, KeyedMerges, inserts
+from cdcd.spark.mirror.keyed_merge import KeyedMerges, inserts
 from cdcd.spark.mirror.keyless_merge import merge_keyless
 from cdcd.spark.mirror.merge_sql import DELETED
 from cdcd.spark.mirror.per_table import PerTable
@@ -109,7 +109,7 @@ class TableMerger:
     def _merge(
         self, batch: Batch, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt
     ) -> MirroredTable:
-        made: Changes | Collapsed | NoChanges | None
+        made: Changes | NoChanges | Written | None
         made = self._staged.append(batch, plan, before, attempt, inserts)
         made = made or self._keyed.merge_as_read(batch, plan, before, attempt)
         if made is None:

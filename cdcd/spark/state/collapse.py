@@ -147,24 +147,24 @@ def batch_stats(events: DataFrame, ordered: Sequence[str] = ()) -> BatchStats:
 
     Twice, if there are truncates, or events without a key or without all columns.
     """
-    found = events.selectExpr(*counts(ordered)).collect()[0].asDict()
-    return stats_of(found, ordered, _details(events) if needs_details(found) else {})
+    found = events.selectExpr(*_counts(ordered)).collect()[0].asDict()
+    return _stats_of(found, ordered, _details(events) if _needs_details(found) else {})
 
 
 def stats_in_one_pass(events: DataFrame) -> BatchStats:
     """As `batch_stats`, without bounds, for events that Spark would compute anew in a second pass."""
     details = _details(events)
     found = dict.fromkeys([*_OPS, "unknown"], 0) | {op: row["events"] for op, row in details.items()}
-    return stats_of(found, (), details)
+    return _stats_of(found, (), details)
 
 
-def needs_details(found: Mapping[str, Any]) -> bool:
-    """Whether events of which `counts` has found this must be looked through once more."""
+def _needs_details(found: Mapping[str, Any]) -> bool:
+    """Whether events of which `_counts` has found this must be looked through once more."""
     return bool(found["t"] or found["unkeyed"] or found["lacking"])
 
 
-def counts(ordered: Sequence[str] = ()) -> list[str]:
-    """Aggregates of flat events for `stats_of`, in SQL. `ordered`: as there."""
+def _counts(ordered: Sequence[str] = ()) -> list[str]:
+    """Aggregates of flat events for `_stats_of`, in SQL. `ordered`: as there."""
     made = {each: f"count_if({OP} = '{each}')" for each in _OPS} | {
         "unknown": f"count_if({OP} IS NULL)",
         "unkeyed": "count_if(_unkeyed)",
@@ -176,13 +176,10 @@ def counts(ordered: Sequence[str] = ()) -> list[str]:
     return [f"{value} AS `{name}`" for name, value in made.items()]
 
 
-def stats_of(
+def _stats_of(
     found: Mapping[str, Any], ordered: Sequence[str] = (), details: Mapping[str, Row] | None = None
 ) -> BatchStats:
-    """The stats of events of which `counts` has found this, and `_details` more.
-
-    Where `needs_details` says so, only `events`, `ops` and `unknown` are right without details.
-    """
+    """The stats of events of which `_counts` has found this, and `_details` more, if `_needs_details` says so."""
     details = details or {}
     ops = {each: found[each] for each in _OPS if found[each]}
     groups = {
