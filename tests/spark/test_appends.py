@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
-from time import sleep
+from time import monotonic, sleep
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -500,6 +500,40 @@ def test_a_death_while_inserts_are_appended_as_they_are_read_neither_doubles_nor
     mirror = cdc.mirror(["*"], catalog, form)
     mirror.run_once()
     assert writes.made == rest
+    check(mirror, stream)
+
+
+@pytest.mark.parametrize("form", DELTA_WHOLE)
+def test_a_table_that_a_dead_process_made_for_a_plan_it_did_not_write_takes_another_plan(
+    stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, form: Format
+) -> None:
+    from cdcd.spark.mirror.run_log import RunLog
+
+    monkeypatch.setattr(MIN, 1)
+    monkeypatch.setattr("cdcd.spark.mirror.batches.SMALL_MAX", 0)
+    stream.sql("CREATE TABLE t (id int PRIMARY KEY, v int)")
+    daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
+    stream.sql("INSERT INTO t SELECT n, 0 FROM generate_series(1, 9) n")
+    daemon.wait_until_confirmed()
+    catalog, write = lake(form), RunLog.write
+    table = f"{catalog}.public_t"
+
+    def dies(self_: RunLog, run: Any) -> None:
+        until = monotonic() + 60
+        while not cdc.spark.catalog.tableExists(table) and monotonic() < until:
+            sleep(0.1)
+        raise Crash("the plan")
+
+    monkeypatch.setattr(RunLog, "write", dies)
+    with pytest.raises(Crash, match="the plan"):
+        cdc.mirror(["*"], catalog, form).run_once()
+    assert cdc.spark.table(table).isEmpty(), "the process died before its rows were in the table that it made"
+    monkeypatch.setattr(RunLog, "write", write)
+    stream.sql("ALTER TABLE t ADD w int DEFAULT 7", "INSERT INTO t VALUES (10, 1, 2)", "DELETE FROM t WHERE id = 1")
+    daemon.wait_until_confirmed()
+    mirror = cdc.mirror(["*"], catalog, form)
+    mirror.run_once()
     check(mirror, stream)
 
 

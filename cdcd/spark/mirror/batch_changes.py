@@ -155,7 +155,7 @@ class ChangeReader:
         """The events of a batch that nobody has read, by the schema that it most likely has; None if nothing tells it.
 
         An event whose op is null has another schema. No Spark job has computed the events. A table that was not there
-        has been made, after `wait_for_plan`.
+        has been made: after `wait_for_plan`, unless no run has published it.
         """
         schemas = None if batch.is_read else self._likely(plan, before, wait_for_plan, by_key=by_key)
         return None if schemas is None else self._events(batch, plan, before, schemas, by_key=by_key)
@@ -173,7 +173,8 @@ class ChangeReader:
         A table is made for them only if no others exist, and altered for none.
         """
         where = plan.schema, plan.name, plan.topic
-        is_new = not self._target.exists(plan.target) or self._target.version(plan.target) is None
+        exists = self._target.exists(plan.target)
+        is_new = not exists or self._target.version(plan.target) is None
         only = None if is_new else self._last.get(plan.id)
         if only is None:
             values, keys = (
@@ -189,8 +190,9 @@ class ChangeReader:
         writers = [only.value]
         succession = self.succession(plan, before, writers)
         schema = TargetSchema(self._target, self._per_table.rules(plan.schema, plan.name, plan.kind))
-        if is_new:
+        if is_new and (exists or before is not None):
             wait_for_plan()
+        # Else an empty table appears, and any later plan takes it for what it is.
         fit = schema.fit if is_new else schema.fit_for
         evolution = fit(plan.target, writers, key, succession)
         return (

@@ -312,9 +312,9 @@ class Mirror:
     def _merge(self, planned: Run, published: Run | None, *, is_fresh: bool) -> list[MirroredTable]:
         """Carry out a plan: merge the tables that have new events, several at a time.
 
-        `is_fresh`: this process has just made the plan, and writes it while it reads the events. A step that others see
-        waits until the plan is written. Nothing of the plan is done yet, unless another process has taken it over. The
-        formats find that at the commit.
+        `is_fresh`: this process has just made the plan, and writes it while it reads the events. A step that changes
+        what others see waits until the plan is written. (Only a new table, which is empty, may appear before.) Nothing
+        of the plan is done yet, unless another process has taken it over. The formats find that at the commit.
         """
         known = known_tables(published, self._loaded)
         changed = touched(planned, known)

@@ -37,7 +37,7 @@ class Attempt:
     has_appended: bool
     """An earlier attempt has appended rows, and has not merged the others."""
     wait_for_plan: Callable[[], object]
-    """Returns once the plan is written, or raises why it is not. To be called before anything that others see."""
+    """Returns once the plan is written, or raises why it is not. To be called before any change that others see."""
 
 
 class TableWriters:
