@@ -128,7 +128,7 @@ class ChangeReader:
         *,
         by_key: bool = True,
     ) -> Changes | NoChanges:
-        """The decoded events of a batch. The table has been made for them, or altered, after `wait_for_plan`.
+        """The decoded events of a batch. The table has been made for them, or altered, as `likely` says.
 
         Without `by_key`, the events count as those of a table without a key, and each truncate is one event.
         """
@@ -155,7 +155,7 @@ class ChangeReader:
         """The events of a batch that nobody has read, by the schema that it most likely has; None if nothing tells it.
 
         An event whose op is null has another schema. No Spark job has computed the events. A table that was not there
-        has been made: after `wait_for_plan`, unless no run has published it.
+        has been made: after `wait_for_plan`, unless no run knows it.
         """
         schemas = None if batch.is_read else self._likely(plan, before, wait_for_plan, by_key=by_key)
         return None if schemas is None else self._events(batch, plan, before, schemas, by_key=by_key)
@@ -190,9 +190,10 @@ class ChangeReader:
         writers = [only.value]
         succession = self.succession(plan, before, writers)
         schema = TargetSchema(self._target, self._per_table.rules(plan.schema, plan.name, plan.kind))
+        # Only a table that no run knows is made before the plan is written: it is empty, and any plan takes it so.
+        # One that was dropped waits. A shorter plan, after a crash, could lack the truncate that its rows begin with.
         if is_new and (exists or before is not None):
             wait_for_plan()
-        # Else an empty table appears, and any later plan takes it for what it is.
         fit = schema.fit if is_new else schema.fit_for
         evolution = fit(plan.target, writers, key, succession)
         return (
