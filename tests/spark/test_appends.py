@@ -7,15 +7,15 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
-from time import monotonic, sleep
+from time import sleep
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.daemon import Daemon
-from support.fix_spark import given, jobs
+from support.fix_spark import DELTA_WHOLE, FORMATS, given, jobs
 from support.rendering import content
-from support.stream import StreamFixture
+from support.stream import StreamFixture, eventually
 
 from cdcd.spark.mirror.batches import held
 from cdcd.spark.mirror.per_table import Layout
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from cdcd.spark.mirror.mirror import Mirror
     from cdcd.spark.packages import Format
 
-FORMATS = ("delta", "iceberg")
-DELTA_WHOLE = (pytest.param("delta", marks=pytest.mark.whole), "iceberg")
-"""The usual run plays the format that is quicker."""
 MIN = "cdcd.spark.mirror.new_rows._APPENDED_ROWS_MIN"
 
 
@@ -520,9 +517,7 @@ def test_a_table_that_a_dead_process_made_for_a_plan_it_did_not_write_takes_anot
     table = f"{catalog}.public_t"
 
     def dies(self_: RunLog, run: Any) -> None:
-        until = monotonic() + 60
-        while not cdc.spark.catalog.tableExists(table) and monotonic() < until:
-            sleep(0.1)
+        eventually(lambda: cdc.spark.catalog.tableExists(table), "the new table", timeout_s=60)
         raise Crash("the plan")
 
     monkeypatch.setattr(RunLog, "write", dies)

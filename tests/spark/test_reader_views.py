@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from servers.python_packages import python_with
 from support import transfers
+from support.fix_spark import FORMATS
 from support.lake_readers import LakeReader
 from support.stream import StreamFixture
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from cdcd.spark import Cdc
     from cdcd.spark.packages import Format
 
-FORMATS = ("delta", "iceberg")
 
 PYICEBERG = """
 import glob, json, os, sys

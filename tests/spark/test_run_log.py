@@ -10,7 +10,7 @@ from threading import Barrier
 from typing import TYPE_CHECKING
 
 import pytest
-from support.fix_spark import jobs
+from support.fix_spark import DELTA_WHOLE, jobs
 
 from cdcd.errors import Fenced
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cdcd.spark.packages import Format
 
 
-@pytest.mark.parametrize("form", [pytest.param("delta", marks=pytest.mark.whole), "iceberg"])
+@pytest.mark.parametrize("form", DELTA_WHOLE)
 def test_of_two_processes_that_have_one_plan_or_two_of_one_number_one_publishes_it(
     spark: SparkSession, lake: Callable[[str], str], form: Format
 ) -> None:
@@ -143,7 +143,7 @@ def test_a_row_is_added_once_whatever_is_committed_just_before_it_and_whatever_a
     assert sorted(map(tuple, rows)) == wanted
 
 
-@pytest.mark.parametrize("form", [pytest.param("delta", marks=pytest.mark.whole), "iceberg"])
+@pytest.mark.parametrize("form", DELTA_WHOLE)
 def test_a_row_costs_one_job_and_the_next_one_needs_no_reading(
     spark: SparkSession, lake: Callable[[str], str], form: Format
 ) -> None:

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 from support import workload
-from support.fix_spark import SMALL_DATA, generated_classes, given
+from support.fix_spark import DELTA_WHOLE, FORMATS, SMALL_DATA, generated_classes, given
 from support.stream import StreamFixture
 
 if TYPE_CHECKING:
     from cdcd.spark import Cdc
     from cdcd.spark.packages import Format
 
-FORMATS = ("delta", "iceberg")
 ODD = {
     "spark.sql.timestampType": "TIMESTAMP_NTZ",
     "spark.sql.session.timeZone": "Asia/Kolkata",
@@ -86,7 +85,7 @@ def test_compiled_plans_give_the_same_rows(stream: StreamFixture, cdc: Cdc, lake
         assert report.ok, report.as_text()
 
 
-@pytest.mark.parametrize("form", [pytest.param("delta", marks=pytest.mark.whole), "iceberg"])
+@pytest.mark.parametrize("form", DELTA_WHOLE)
 def test_a_run_as_the_one_before_generates_no_classes(
     stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str], form: Format
 ) -> None:

@@ -6,13 +6,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support.fix_spark import FORMATS
 from support.stream import StreamFixture
 
 if TYPE_CHECKING:
     from cdcd.spark import Cdc
     from cdcd.spark.packages import Format
-
-FORMATS = ("delta", "iceberg")
 
 
 def described(cdc: Cdc, table: str) -> str:

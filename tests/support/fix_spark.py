@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 _numbers = itertools.count(1)
 
+FORMATS = ("delta", "iceberg")
+DELTA_WHOLE = (pytest.param("delta", marks=pytest.mark.whole), "iceberg")
+"""The usual run plays the format that is quicker."""
+
 SMALL_DATA = {  # the tests run many plans on few rows: compiling a plan would take longer than running it
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
