@@ -15,6 +15,7 @@ import pytest
 from servers.jars import find_java
 from support import fix_spark
 from support.daemon import command, environment
+from support.fix_spark import FORMATS
 from support.lake_readers import LakeReader
 from support.spark_cluster import SparkCluster
 from support.stream import StreamFixture, eventually
@@ -110,7 +111,7 @@ def _settings(stream: StreamFixture, folder: Path, form: Format, master: str) ->
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("form", ["delta", "iceberg"])
+@pytest.mark.parametrize("form", FORMATS)
 def test_executors_that_are_killed_in_a_run_change_no_row(stream: StreamFixture, tmp_path: Path, form: Format) -> None:
     stream.sql(*TABLES)
     daemon = stream.daemon().start()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.daemon import cdcd as run_cdcd
+from support.fix_spark import FORMATS
 from support.stream import StreamFixture
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def test_types_become_wider_in_place_or_by_the_hint(
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("form", ["delta", "iceberg"])
+@pytest.mark.parametrize("form", FORMATS)
 def test_a_renamed_attribute_is_refused_until_the_lake_has_its_new_name(
     stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str], form: Format
 ) -> None:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support.fix_spark import FORMATS, ICEBERG_WHOLE
 from support.rendering import content
 from support.stream import StreamFixture
 
@@ -63,7 +64,7 @@ class Crash(Exception):
 
 @pytest.mark.whole
 @pytest.mark.parametrize("large_min", [1, 10_000])
-@pytest.mark.parametrize("form", ["delta", "iceberg"])
+@pytest.mark.parametrize("form", FORMATS)
 def test_histories_have_every_event_and_state_once_through_crashes(
     stream: StreamFixture,
     cdc: Cdc,
@@ -140,7 +141,7 @@ def test_histories_have_every_event_and_state_once_through_crashes(
     assert 'is of kind = "scd2"' in other.published().quarantined["public.versions"]
 
 
-@pytest.mark.parametrize("form", ["delta", pytest.param("iceberg", marks=pytest.mark.whole)])
+@pytest.mark.parametrize("form", ICEBERG_WHOLE)
 def test_all_kinds_of_one_table_come_from_one_read_through_crashes(
     stream: StreamFixture,
     cdc: Cdc,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support.fix_spark import FORMATS
 from support.rendering import content
 from support.stream import StreamFixture
 
@@ -33,7 +34,7 @@ def heap(spark: SparkSession) -> int:
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("form", ["delta", "iceberg"])
+@pytest.mark.parametrize("form", FORMATS)
 def test_five_hundred_runs_take_no_more_memory_or_files_than_the_first_half_of_them(
     stream: StreamFixture,
     cdc: Cdc,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 from support import transfers, workload
-from support.fix_spark import DELTA_WHOLE, FORMATS
+from support.fix_spark import DELTA_WHOLE, FORMATS, ICEBERG_WHOLE
 from support.rendering import content
 from support.stream import StreamFixture
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from cdcd.spark.mirror.mirror import Mirror
     from cdcd.spark.packages import Format
 
-ICEBERG_WHOLE = ("delta", pytest.param("iceberg", marks=pytest.mark.whole))
 TABLES = ("public.customers", "public.documents", "public.ledger")
 """One with a key that Avro cannot always hold, one with unchanged TOAST values, one without a key."""
 

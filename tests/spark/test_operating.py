@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from servers.processes import free_port
-from support.fix_spark import given, jobs
+from support.fix_spark import FORMATS, given, jobs
 from support.registry import Registry
 from support.stream import StreamFixture
 
@@ -60,7 +60,7 @@ def test_a_registry_that_has_no_url_is_refused_with_the_hint(cdc: Cdc) -> None:
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("form", ["delta", "iceberg"])
+@pytest.mark.parametrize("form", FORMATS)
 def test_tables_join_and_small_files_go_while_published_versions_stay(
     stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str], form: Format
 ) -> None:
@@ -105,7 +105,7 @@ def test_tables_join_and_small_files_go_while_published_versions_stay(
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("form", ["delta", "iceberg"])
+@pytest.mark.parametrize("form", FORMATS)
 def test_maintenance_by_others_takes_no_published_row_and_readers_elsewhere_are_not_behind(
     stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str], form: Format
 ) -> None:
@@ -157,7 +157,7 @@ def test_maintenance_by_others_takes_no_published_row_and_readers_elsewhere_are_
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("form", ["delta", "iceberg"])
+@pytest.mark.parametrize("form", FORMATS)
 def test_a_run_with_nothing_new_runs_no_spark_job_and_finds_what_comes_later(
     stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str], form: Format
 ) -> None:
@@ -184,7 +184,7 @@ def test_a_run_with_nothing_new_runs_no_spark_job_and_finds_what_comes_later(
             daemon.wait_for_log("going on")
 
 
-@pytest.mark.parametrize("form", ["delta", "iceberg"])
+@pytest.mark.parametrize("form", FORMATS)
 def test_a_runs_row_tells_its_work_and_a_table_its_files(
     stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str], form: Format
 ) -> None:

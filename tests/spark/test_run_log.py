@@ -10,7 +10,7 @@ from threading import Barrier
 from typing import TYPE_CHECKING
 
 import pytest
-from support.fix_spark import DELTA_WHOLE, jobs
+from support.fix_spark import DELTA_WHOLE, FORMATS, jobs
 
 from cdcd.errors import Fenced
 
@@ -77,7 +77,7 @@ def test_of_two_processes_that_have_one_plan_or_two_of_one_number_one_publishes_
     assert spark.table(first.table).where("mirror = 'mirror' AND run = 3").count() == 1
 
 
-@pytest.mark.parametrize("form", ["delta", "iceberg"])
+@pytest.mark.parametrize("form", FORMATS)
 def test_a_row_is_added_once_whatever_is_committed_just_before_it_and_whatever_answer_is_lost(
     spark: SparkSession, lake: Callable[[str], str], form: Format, monkeypatch: pytest.MonkeyPatch
 ) -> None:

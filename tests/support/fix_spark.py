@@ -29,6 +29,7 @@ _numbers = itertools.count(1)
 FORMATS = ("delta", "iceberg")
 DELTA_WHOLE = (pytest.param("delta", marks=pytest.mark.whole), "iceberg")
 """The usual run plays the format that is quicker."""
+ICEBERG_WHOLE = ("delta", pytest.param("iceberg", marks=pytest.mark.whole))
 
 SMALL_DATA = {  # the tests run many plans on few rows: compiling a plan would take longer than running it
     "spark.sql.codegen.wholeStage": "false",
