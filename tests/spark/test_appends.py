@@ -19,8 +19,9 @@ from support.stream import StreamFixture, eventually
 
 from cdcd.spark.mirror.batches import held
 from cdcd.spark.mirror.per_table import Layout
-from cdcd.spark.mirror.targets.target import SMALL_TABLE_MAX, Staged, Tag, Target
+from cdcd.spark.mirror.targets.target import ASKED_FILES_MAX, SMALL_TABLE_MAX, Staged, Tag, Target
 from cdcd.spark.reading.sql_texts import sql_literal, sql_text
+from cdcd.spark.state.key_bounds import Keys, keys_of_groups
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -144,7 +145,6 @@ def test_repeated_keys_are_told_apart_by_whether_an_insert_has_them(
 ) -> None:
     from cdcd.spark.mirror.new_rows import repeated_keys
     from cdcd.spark.state.collapse import OP
-    from cdcd.spark.state.key_bounds import Keys
 
     monkeypatch.setattr(MIN, 1)
 
@@ -270,7 +270,6 @@ def test_a_highest_key_is_that_of_one_column_of_numbers_or_dates(
     spark: SparkSession, lake: Callable[[str], str]
 ) -> None:
     from cdcd.spark.mirror.highest_keys import HighestKeys
-    from cdcd.spark.state.key_bounds import Keys
 
     target, table = created(spark, lake, "iceberg")
     spark.sql(f"INSERT INTO {table} VALUES (3)")
@@ -309,7 +308,6 @@ def test_a_highest_key_is_that_of_one_column_of_numbers_or_dates(
 
 def test_a_key_that_comes_twice_is_found_among_dense_and_sparse_keys(spark: SparkSession) -> None:
     from cdcd.spark.mirror.new_rows import has_repeated_keys
-    from cdcd.spark.state.key_bounds import Keys
 
     def found(*keys: Any) -> bool:
         rows = spark.createDataFrame(
@@ -573,6 +571,62 @@ def test_staged_rows_are_no_rows_of_the_table_until_they_are_published_once(
         assert len(names) == 2, "the process of the other one has died"
         target.remove_old_files(table, datetime.now(UTC) + timedelta(hours=1))
         assert [row["name"] for row in spark.sql(f"SELECT name FROM {table}.refs").collect()] == ["main"]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_the_statistics_of_staged_files_tell_of_whole_numbers_what_spark_computes(
+    spark: SparkSession, lake: Callable[[str], str], form: str
+) -> None:
+    from cdcd.spark.mirror.staged_append import _computed
+
+    target, table = created(spark, lake, form)
+    spark.sql(f"ALTER TABLE {table} ADD COLUMNS (n bigint, v string, d date, s int)")
+    others = ["string(id) v", "date '2024-01-31' d", "int(if(id % 2 = 0, id, NULL)) s"]
+
+    def stage(n: str, count: int = 5, files: int = 2) -> Staged:
+        with target.tagging(Tag("m", n)):
+            rows = spark.range(0, count, 1, files).selectExpr("int(id - 2) id", f"bigint({n}) n", *others)
+            return target.stage(table, rows, Tag("m", n), target.seen(table))
+
+    whole, whole_names = stage("(id - 2) * 4611686018427387903"), ["n", "id"]
+    groups = whole.groups(whole_names)
+    assert groups is not None
+    assert len(groups) == 2, "one of each file"
+    computed = keys_of_groups(whole_names, _computed(whole, whole_names))
+    assert keys_of_groups(whole_names, groups) == computed
+    assert computed == Keys(5, {"n": (-(2**63) + 2, 2**63 - 2), "id": (-2, 2)})
+    with_null = whole.groups(["s"])
+    assert with_null is None or keys_of_groups(["s"], with_null) == Keys(5, {}), "a column that is null has no bounds"
+    for names in (["v"], ["d"], ["id", "v"], ["ID"], ["absent"]):
+        assert whole.groups(names) is None
+    assert stage("NULL").groups(["n"]) is None, "a column without a value"
+    most, too_many = (stage("id", files, files).groups(["id"]) for files in (ASKED_FILES_MAX, ASKED_FILES_MAX + 1))
+    assert (len(most or ()), too_many) == (ASKED_FILES_MAX, None)
+    without = {
+        "delta": "'delta.dataSkippingNumIndexedCols' = '0'",
+        "iceberg": "'write.metadata.metrics.default' = 'none'",
+    }
+    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ({without[form]})")
+    target.refresh(table)
+    bare = stage("id + 1")
+    assert bare.groups(["id"]) is None
+    assert keys_of_groups(["id"], _computed(bare, ["id"])) == Keys(5, {"id": (-2, 2)})
+
+
+def test_the_statistics_of_a_table_of_delta_whose_columns_are_mapped_are_not_asked(
+    spark: SparkSession, lake: Callable[[str], str]
+) -> None:
+    from cdcd.spark.mirror.staged_append import _computed
+
+    target, table = created(spark, lake, "delta")
+    for statement in target.rename_statements(table, "id", "old"):
+        spark.sql(statement)
+    spark.sql(f"ALTER TABLE {table} ADD COLUMNS (id int)")
+    with target.tagging(Tag("m", "mapped")):
+        rows = spark.range(3).selectExpr("int(id + 10) old", "int(id) id")
+        staged = target.stage(table, rows, Tag("m", "mapped"), target.seen(table))
+    assert staged.groups(["id"]) is None, "what the statistics call id is the column old"
+    assert keys_of_groups(["id"], _computed(staged, ["id"])) == Keys(3, {"id": (0, 2)})
 
 
 @pytest.mark.parametrize("form", FORMATS)

@@ -361,7 +361,7 @@ class Mirror:
             if exists and not is_untouched and self._target.tagged(table.target, tag):
                 return self._merger.merged_earlier(table, before)
             appended = exists and not is_untouched and self._target.appended(table.target, tag)
-            self._check_target(table.target, before, exists=exists)
+            self._check_target(table.target, before, seen, exists=exists)
             if before is not None and before.version is not None and not exists:
                 self._merger.check_begins_anew(table, before)
                 before = replace(before, version=None, columns=None)
@@ -390,8 +390,11 @@ class Mirror:
         of = self._target
         return of.exists(target) and of.is_own(target) and of.tagged(target, tag)
 
-    def _check_target(self, target: str, before: MirroredTable | None, *, exists: bool) -> None:
-        """Raise RequestRejected if the target is not what the last run published: a MERGE would add to other rows."""
+    def _check_target(self, target: str, before: MirroredTable | None, seen: int | None, *, exists: bool) -> None:
+        """Raise RequestRejected if the target is not what the last run published: a MERGE would add to other rows.
+
+        `seen`: its version; None, too, if it does not exist.
+        """
         if before is None or before.version is None:
             if exists and not self._target.empty(target):
                 raise RequestRejected(
@@ -399,11 +402,7 @@ class Mirror:
                     "Drop it, or load it again with `cdcd spark snapshot`",
                     code="mirror-load-again",
                 )
-        elif (
-            exists
-            and self._target.version(target) != before.version
-            and self._target.replaced(target, self._name, before.version)
-        ):
+        elif exists and seen != before.version and self._target.replaced(target, self._name, before.version):
             raise RequestRejected(
                 f"{target} was overwritten by a load that has not been published",
                 "Wait for the end of that load. If it no longer runs, repeat it: cdcd spark snapshot",

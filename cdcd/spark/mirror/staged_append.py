@@ -2,22 +2,21 @@
 
 Before: `batch_changes` decodes the events. After: `table_merge` publishes the table's new version, or merges the batch.
 
-The rows go into files that no reader sees, and Spark counts the events meanwhile. Only then is it known what the batch
-has. If it is as expected, the files become the table's, in one commit; else they are given up, and the batch is read
-once more, as any other. So inserts are read, decoded and written in one pass, and nothing keeps them in between. A
-process that dies before the commit has written nothing that a reader sees. So the files are written even while the
-process writes its plan.
+The rows go into files that no reader sees. The row of an event that is not as expected gets a mark in the place of its
+LSN, and the lowest LSN of the files tells whether one has a mark. If the batch is as expected, the files become the
+table's, in one commit; else they are given up, and the batch is read once more, as any other. So inserts are read,
+decoded and written in one pass, and nothing keeps them in between. A process that dies before the commit has written
+nothing that a reader sees. So the files are written even while the process writes its plan.
+
+Whole numbers, as an LSN and most keys, cost no further look: each file has statistics of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from queue import Empty, SimpleQueue
-from threading import Thread
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from cdcd.spark.mirror.batch_changes import ChangeReader, Changes, Events, Written
@@ -25,32 +24,25 @@ from cdcd.spark.mirror.batches import Batch
 from cdcd.spark.mirror.new_rows import has_repeated_keys, is_worth_appending, only_inserts
 from cdcd.spark.mirror.run_log import MirroredTable
 from cdcd.spark.mirror.table_write import Attempt, TableWriter, TableWriters
-from cdcd.spark.state.collapse import OP, UNCHANGED, without_messages
-from cdcd.spark.state.key_bounds import PARTS, Keys, keys_of_groups, least_and_most
+from cdcd.spark.mirror.targets.target import Staged
+from cdcd.spark.state.collapse import COMMIT_LSN, OP, UNCHANGED, without_messages
+from cdcd.spark.state.key_bounds import PARTS, Groups, Keys, keys_of_groups, least_and_most
 
 Rows: TypeAlias = "Callable[[DataFrame, Sequence[dict[str, Any]]], DataFrame]"
 """Makes a table's rows of flat events and of the table's columns."""
-_Fits: TypeAlias = "Callable[[_Found, DataFrame, TableWriter], bool]"
-"""Whether a batch is as expected: what its events are, its rows in the files, their writer."""
+_Fits: TypeAlias = "Callable[[Keys, bool, DataFrame, TableWriter], bool]"
+"""Whether a batch is as expected: its keys, whether its events are all of the wanted kind, its rows in the files, their
+writer."""
 
 _ADDS: Final = f"{OP} IN ('c', 'r') AND NOT _unkeyed AND size({UNCHANGED}) = 0"
 """The events of rows that are new, and come with their keys and with all columns."""
+_UNWANTED: Final = -1
+"""The mark of an event of another kind than the wanted ones. No LSN is negative."""
+_UNKNOWN: Final = -2
+"""The mark of an event of another schema."""
 
 _LIKE_EACH_OTHER = 2
 """So many batches of a table that are of inserts alone let expect another one."""
-
-_SAID_WITHIN_S = 60.0
-"""Spark says it within milliseconds, after the job."""
-
-
-@dataclass(frozen=True)
-class _Found:
-    """What Spark has counted in the events of a batch while it wrote their rows."""
-
-    events: int
-    adds_alone: bool
-    """No event is of another kind than `_ADDS`."""
-    keys: Keys
 
 
 class StagedAppends:
@@ -82,13 +74,13 @@ class StagedAppends:
             return None
         key = likely.key
 
-        def fits(found: _Found, staged: DataFrame, writer: TableWriter) -> bool:
-            self._learn(plan, has_inserts_alone=found.adds_alone)
-            if not found.adds_alone or has_repeated_keys(staged, key, found.keys):
+        def fits(keys: Keys, adds_alone: bool, staged: DataFrame, writer: TableWriter) -> bool:
+            self._learn(plan, has_inserts_alone=adds_alone)
+            if not adds_alone or has_repeated_keys(staged, key, keys):
                 return False
-            return is_first or writer.lacks(staged, key, found.keys)
+            return is_first or writer.lacks(staged, key, keys)
 
-        return self._append(likely, plan, attempt, rows, fits)
+        return self._append(likely, plan, attempt, rows, fits, wanted=_ADDS)
 
     def append_events(
         self, batch: Batch, plan: MirroredTable, before: MirroredTable | None, attempt: Attempt, rows: Rows
@@ -107,42 +99,35 @@ class StagedAppends:
         is_shuffled = likely is not None and (likely.rules.layout.order_by or likely.rules.layout.partition_by)
         return None if likely is None or likely.fills or is_shuffled else likely
 
-    def _append(self, likely: Events, plan: MirroredTable, attempt: Attempt, rows: Rows, fits: _Fits) -> Written | None:
-        observed = Observation()
-        events = without_messages(likely.events).observe(observed, *map(f.expr, _aggregates(likely.ordered)))
+    def _append(
+        self, likely: Events, plan: MirroredTable, attempt: Attempt, rows: Rows, fits: _Fits, *, wanted: str = "true"
+    ) -> Written | None:
+        """Write the rows, and publish them if they fit. `wanted`: the kind of events that `fits` asks for, in SQL."""
+        events = _marked(without_messages(likely.events), wanted)
         writer = self._writers.of(plan.target, likely.rules, likely.of_table)
         with writer.staged(rows(events, likely.columns), attempt) as staged:
-            counted = _counted(observed)
-            if counted is None or not counted["events"] or counted["unknown"]:
+            columns = [COMMIT_LSN, *likely.ordered]
+            groups = staged.groups(columns) or _computed(staged, columns)
+            least, _ = keys_of_groups(columns, groups).bounds.get(COMMIT_LSN, (_UNKNOWN, None))
+            if least == _UNKNOWN:
                 return None
-            found = _found(counted, likely.ordered)
-            if not fits(found, staged.rows, writer):
+            keys = keys_of_groups(likely.ordered, [(count, values[PARTS:]) for count, values in groups])
+            if not fits(keys, least != _UNWANTED, staged.rows, writer):
                 return None
-            writer.expect(likely.key, found.keys)
+            writer.expect(likely.key, keys)
             attempt.wait_for_plan()
-            return Written(**vars(likely), count=found.events) if writer.publish(staged) else None
+            return Written(**vars(likely), count=keys.rows) if writer.publish(staged) else None
 
 
-def _aggregates(ordered: Sequence[str]) -> list[str]:
-    """What Spark counts, in SQL. These are few, because Spark computes them for each event by itself."""
-    bounds = least_and_most([f"_key.`{name}`" for name in ordered])
-    counted = {"events": "count(*)", "unknown": f"count_if({OP} IS NULL)", "adds": f"count_if({_ADDS})"}
-    named = counted | {str(index): bound for index, bound in enumerate(bounds)}
-    return [f"{value} AS `{name}`" for name, value in named.items()]
+def _marked(events: DataFrame, wanted: str) -> DataFrame:
+    """Flat events. Those that are not `wanted`, a condition in SQL, have a mark in the place of their commit LSN."""
+    lsn = f"CASE WHEN {OP} IS NULL THEN {_UNKNOWN} WHEN {wanted} THEN _order.lsn ELSE {_UNWANTED} END"
+    return events.withColumn("_order", f.expr(f"named_struct('lsn', {lsn}, 'seq', _order.seq)"))
 
 
-def _found(counted: Mapping[str, Any], ordered: Sequence[str]) -> _Found:
-    """What `_aggregates` has counted. `ordered`: as there, the columns of the key that have bounds."""
-    events = counted["events"]
-    bounds = [counted[str(index)] for index in range(PARTS * len(ordered))]
-    return _Found(events, counted["adds"] == events, keys_of_groups(ordered, [(events, bounds)]))
-
-
-def _counted(observed: Observation) -> Mapping[str, Any] | None:
-    """What a job has counted. None: Spark has dropped the answer, as it does when its listeners are too slow."""
-    said: SimpleQueue[Mapping[str, Any]] = SimpleQueue()
-    Thread(target=lambda: said.put(observed.get), daemon=True).start()
-    try:
-        return said.get(timeout=_SAID_WITHIN_S)
-    except Empty:
-        return None
+def _computed(staged: Staged, columns: Sequence[str]) -> Groups:
+    """As `Staged.groups`, of all files together, by a Spark job."""
+    values = least_and_most([f"`{name}`" for name in columns])
+    named = (f"{each} AS `{index}`" for index, each in enumerate(["count(*)", *values]))
+    [[count, *found]] = staged.rows.selectExpr(*named).collect()
+    return [(count, found)]

@@ -227,7 +227,7 @@ class Cuts:
         if progress_offset is not None:
             records = records.where(f.col("offset") <= progress_offset)
         with self._kafka.errors(f"reading {self._topic}"):
-            newest = records.groupBy("key").agg(f.max_by("value", "offset").alias("value"), f.max("offset").alias("at"))
+            newest = records.groupBy("key").agg(f.expr("max_by(value, offset) value"), f.expr("max(offset) at"))
             found = newest.collect()
         tables = {} if since is None else dict(since.tables)
         own: SlotRecord | None = None
@@ -290,7 +290,7 @@ class Cuts:
     def _records(self, since: int) -> DataFrame:
         records = self._kafka.whole(self._topic, since).where("key IS NOT NULL AND value IS NOT NULL")
         records = records.coalesce(1)  # the topic has one partition: Spark, which does not know that, would shuffle it
-        return records.select(f.col("key").cast("string"), f.col("value").cast("string"), "offset")
+        return records.selectExpr("string(key) key", "string(value) value", "offset")
 
 
 def both_forms(lsn: int) -> str:

@@ -16,6 +16,9 @@ Bounds: TypeAlias = "Mapping[str, tuple[Any, Any]]"
 PARTS: Final = 3
 """Values that `least_and_most` computes of a column."""
 
+Groups: TypeAlias = "Sequence[tuple[int, Sequence[Any]]]"
+"""Of groups of rows: how many rows each has, and what `least_and_most` finds in it, column by column."""
+
 _TEXT_MAX: Final = 200
 """Characters of a text that may be a bound."""
 
@@ -44,8 +47,8 @@ def least_and_most(values: Sequence[str]) -> list[str]:
     return [f"{each}({value})" for value in values for each in ("min", "max", "count")]
 
 
-def keys_of_groups(names: Sequence[str], groups: Sequence[tuple[int, Sequence[Any]]]) -> Keys:
-    """The keys in groups of rows: how many rows each group has, and what `least_and_most` has found in it."""
+def keys_of_groups(names: Sequence[str], groups: Groups) -> Keys:
+    """The keys in groups of rows, of these columns."""
     rows = sum(count for count, _ in groups)
     return Keys(rows, _bounds(names, [found for _, found in groups], rows))
 

@@ -6,6 +6,7 @@ Source: Delta Lake documentation, "Idempotent table writes", "Type widening", "D
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import time
@@ -17,11 +18,11 @@ from functools import cached_property
 from typing import Any, ClassVar, Final
 
 from pyspark.sql import DataFrame, Row
-from pyspark.sql import functions as f
 
 from cdcd.errors import SettingsError
 from cdcd.spark.mirror.per_table import Layout
-from cdcd.spark.mirror.targets.target import Files, Staged, Tag, Target, decimal_of, is_conflict
+from cdcd.spark.mirror.targets.target import ASKED_FILES_MAX, Files, Staged, Tag, Target, decimal_of, is_conflict
+from cdcd.spark.state.key_bounds import Groups
 
 _WIDER: frozenset[tuple[str, str]] = frozenset(
     [("int", "bigint"), ("float", "double"), ("int", "double"), ("date", "timestamp_ntz")]
@@ -130,11 +131,6 @@ class Delta(Target):
         place = catalogs.getCatalogPluginAndIdentifier(session, names.head(), names.tail())
         return catalogs.getDeltaTableFromCatalog(session, place._1(), place._2())  # noqa: SLF001
 
-    @cached_property
-    def _catalogs(self) -> Any:
-        """The class of Java. To find it, Py4J looks for a class of each part of its name in all jars."""
-        return self._jvm.org.apache.spark.sql.delta.catalog.CatalogResolver
-
     def follower(self, table: str, version: int | None) -> int | None:
         now = self.version(table)
         return now if version is not None and now == version + 1 else None
@@ -165,13 +161,29 @@ class Delta(Target):
     def _jvm(self) -> Any:
         return self.spark._jvm  # noqa: SLF001
 
+    # Classes of Java's, found once: Py4J looks for a class of each part of their names in all jars.
+
+    @cached_property
+    def _catalogs(self) -> Any:
+        return self._jvm.org.apache.spark.sql.delta.catalog.CatalogResolver
+
+    @cached_property
+    def _writes(self) -> Any:
+        return getattr(getattr(self._jvm.org.apache.spark.sql.delta, "DeltaOperations$Write$"), "MODULE$")
+
+    @cached_property
+    def _append_mode(self) -> Any:
+        return self._jvm.org.apache.spark.sql.SaveMode.Append
+
+    @cached_property
+    def _set_transaction(self) -> Any:
+        return self._jvm.org.apache.spark.sql.delta.actions.SetTransaction
+
     def _write(self, note: str | None = None) -> Any:
         """Delta's object for an append, as its operation. `note`: for the table's history."""
-        write = getattr(getattr(self._jvm.org.apache.spark.sql.delta, "DeltaOperations$Write$"), "MODULE$")
         option = self._jvm.scala.Option
         no_partitions = no_predicate = option.empty()
-        append = self._jvm.org.apache.spark.sql.SaveMode.Append
-        return _with_defaults(write, "apply", append, no_partitions, no_predicate, option.apply(note))
+        return _with_defaults(self._writes, "apply", self._append_mode, no_partitions, no_predicate, option.apply(note))
 
     def append(self, table: str, rows: DataFrame, tag: Tag, seen: int | None, *, merges_next: bool = False) -> None:
         self._commit(self._written(table, rows), tag, seen, merges_next=merges_next)
@@ -180,12 +192,11 @@ class Delta(Target):
         written = self._written(table, rows)
         log, snapshot = self._java(table).deltaLog(), written.transaction.snapshot()
         made = DataFrame(_with_defaults(log, "createDataFrame", snapshot, written.files), self.spark)
-        return StagedInDelta(made, lambda: self._commit(written, tag, seen))
+        return StagedInDelta(made, written, lambda: self._commit(written, tag, seen))
 
     def _written(self, table: str, rows: DataFrame) -> _Written:
         transaction = self._java(table).startTransaction(self._jvm.scala.Some(self._snapshot(table)))
-        known = self.columns(table)
-        rows = rows.select(*(f.col(f"`{name}`").cast(kind).alias(name) for name, kind in known.items()))
+        rows = rows.selectExpr(*(f"CAST(`{name}` AS {kind}) `{name}`" for name, kind in self.columns(table).items()))
         return _Written(transaction, transaction.writeFiles(rows._jdf))  # noqa: SLF001
 
     def _commit(self, written: _Written, tag: Tag, seen: int | None, *, merges_next: bool = False) -> bool:
@@ -201,7 +212,7 @@ class Delta(Target):
             return False
         number, note = (1, _half(tag)) if merges_next else (2, _note(tag))
         now_ms = self._jvm.scala.Option.apply(time.time_ns() // 1_000_000)  # Delta does not see a mark without its time
-        mark = self._jvm.org.apache.spark.sql.delta.actions.SetTransaction(app, number, now_ms)
+        mark = self._set_transaction(app, number, now_ms)
         transaction.commit(written.files.prepended(mark), self._write(note))
         return True
 
@@ -271,9 +282,18 @@ class _Written:
 class StagedInDelta(Staged):
     """Files that are written, and not committed."""
 
-    def __init__(self, rows: DataFrame, commit: Callable[[], bool]) -> None:
+    def __init__(self, rows: DataFrame, written: _Written, commit: Callable[[], bool]) -> None:
         super().__init__(rows)
+        self._written = written
         self._commit = commit
+
+    def groups(self, columns: Sequence[str]) -> Groups | None:
+        files, properties = self._written.files, self._written.transaction.metadata().configuration()
+        if files.size() > ASKED_FILES_MAX or properties.contains(_MAPPING):  # the statistics have other names then
+            return None
+        actions = [json.loads(files.apply(index).json()) for index in range(files.size())]
+        groups = [_group(action.get("add", {}).get("stats"), columns) for action in actions]
+        return None if None in groups else [group for group in groups if group is not None]
 
     def publish(self) -> bool:
         try:
@@ -284,6 +304,18 @@ class StagedInDelta(Staged):
             return False
 
     def end(self) -> None: ...
+
+
+def _group(statistics: str | None, columns: Sequence[str]) -> tuple[int, list[Any]] | None:
+    """What the statistics of a file tell of these columns, see `Staged.groups`."""
+    said = json.loads(statistics or "{}")
+    values: list[Any] = []
+    for name in columns:
+        low, high, nulls = (said.get(each, {}).get(name) for each in ("minValues", "maxValues", "nullCount"))
+        if not all(type(each) is int for each in (low, high, nulls)):
+            return None
+        values += [low, high, said["numRecords"] - nulls]
+    return said["numRecords"], values
 
 
 def _with_defaults(java: Any, method: str, *given: Any) -> Any:

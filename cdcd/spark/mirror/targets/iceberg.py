@@ -23,8 +23,18 @@ from pyspark.sql import functions as f
 
 from cdcd.errors import GapError, SettingsError
 from cdcd.spark.mirror.per_table import Layout
-from cdcd.spark.mirror.targets.target import SMALL_TABLE_MAX, Files, Staged, Tag, Target, decimal_of, is_conflict
+from cdcd.spark.mirror.targets.target import (
+    ASKED_FILES_MAX,
+    SMALL_TABLE_MAX,
+    Files,
+    Staged,
+    Tag,
+    Target,
+    decimal_of,
+    is_conflict,
+)
 from cdcd.spark.reading.sql_texts import sql_literal, sql_text
+from cdcd.spark.state.key_bounds import Groups
 
 _WIDER: frozenset[tuple[str, str]] = frozenset([("int", "bigint"), ("float", "double")])
 Snapshots: TypeAlias = "Mapping[int, tuple[int | None, str]]"
@@ -33,6 +43,9 @@ Snapshots: TypeAlias = "Mapping[int, tuple[int | None, str]]"
 _MERGE_MODE: Final = "write.merge.mode"
 _CHOSEN_MODE: Final = "cdcd.merge-mode"
 """A property: the merge mode that cdcd has chosen. If a person chooses another one, cdcd leaves the table so."""
+
+_WHOLE: Final = frozenset({"int", "long"})
+"""Iceberg's types of whole numbers."""
 
 _STAGED: Final = "cdcd_staged_"
 """How branches begin that have rows which are not published yet."""
@@ -213,7 +226,8 @@ class Iceberg(Target):
         java.refresh()
         end = java.snapshot(branch).snapshotId()
         reader = spark.read.format("iceberg").option("start-snapshot-id", start).option("end-snapshot-id", end)
-        return StagedInIceberg(java, branch, reader.load(table))
+        conversions = spark._jvm.org.apache.iceberg.types.Conversions  # noqa: SLF001
+        return StagedInIceberg(java, branch, reader.load(table), conversions)
 
     def tagged(self, table: str, tag: Tag) -> bool:
         return self._wrote(table, tag.mirror, tag.token)
@@ -277,10 +291,12 @@ class Iceberg(Target):
 class StagedInIceberg(Staged):
     """A snapshot that a branch has, and which becomes the table's if the table is still where the branch began."""
 
-    def __init__(self, java: Any, branch: str, rows: DataFrame) -> None:
+    def __init__(self, java: Any, branch: str, rows: DataFrame, conversions: Any) -> None:
+        """`conversions`: Iceberg's class that reads the values of statistics."""
         super().__init__(rows)
         self._java = java
         self._branch = branch
+        self._conversions = conversions
 
     def publish(self) -> bool:
         try:
@@ -293,6 +309,26 @@ class StagedInIceberg(Staged):
 
     def end(self) -> None:
         _remove_branch(self._java, self._branch)
+
+    def groups(self, columns: Sequence[str]) -> Groups | None:
+        snapshot = self._java.snapshot(self._branch)
+        fields = [self._java.schema().findField(name) for name in columns]
+        if any(field is None or field.type().toString() not in _WHOLE for field in fields):
+            return None
+        if int(snapshot.summary().get("added-data-files") or 0) > ASKED_FILES_MAX:
+            return None
+        groups = []
+        for file in snapshot.addedDataFiles(self._java.io()):
+            rows, values = int(file.recordCount()), []
+            statistics = file.lowerBounds(), file.upperBounds(), file.nullValueCounts()
+            for field in fields:
+                number, kind = field.fieldId(), field.type()
+                low, high, nulls = (None if each is None else each.get(number) for each in statistics)
+                if low is None or high is None or nulls is None:
+                    return None
+                values += [*(int(self._conversions.fromByteBuffer(kind, each)) for each in (low, high)), rows - nulls]
+            groups.append((rows, values))
+        return groups
 
 
 def _chosen(mode: str) -> dict[str, str]:

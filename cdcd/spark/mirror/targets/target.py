@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cdcd.spark.mirror.per_table import Layout
 from cdcd.spark.reading.sql_texts import sql_literal, sql_text
+from cdcd.spark.state.key_bounds import Groups
 
 _T = TypeVar("_T")
 
@@ -36,6 +37,9 @@ _CAUSE_MAX: Final = 200
 
 EXACT_DATES: Final = "spark.sql.datetime.java8API.enabled"
 """With this setting the driver gets dates as they are: a java.sql.Date has another calendar before 1582."""
+
+ASKED_FILES_MAX: Final = 32
+"""Files that are asked for their statistics. Each takes some calls of Java's."""
 
 SMALL_TABLE_MAX: Final = 4 * 1024 * 1024
 """Bytes of the files of a table that takes less time to write anew than to note which of its rows are deleted."""
@@ -74,6 +78,13 @@ class Staged:
 
     def end(self) -> None:
         """Give the files up, if they were not published."""
+        raise NotImplementedError
+
+    def groups(self, columns: Sequence[str]) -> Groups | None:
+        """By file, what its statistics tell of these columns. None: some column has no whole numbers, or no statistics.
+
+        Nor do many files tell it: Spark reads them in less time.
+        """
         raise NotImplementedError
 
 
