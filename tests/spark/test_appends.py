@@ -775,6 +775,7 @@ def test_the_copy_of_the_session_has_the_settings_that_the_session_has_now(
             seen.append([copy.conf.get("spark.sql.session.timeZone"), *copy.sql("SELECT current_timezone()").first()])
             assert copy.conf.get("spark.sql.iceberg.snapshot-property.cdcd.run.m") == zone
     with target.tagging(Tag("other", "token")):
+        assert target.session_for_few(name) is copy
         assert copy.conf.get("spark.sql.iceberg.snapshot-property.cdcd.run.m", None) is None
         assert copy.conf.get("spark.sql.shuffle.partitions") == "1"
     assert seen == [["Asia/Tokyo"] * 2, ["Europe/Paris"] * 2]

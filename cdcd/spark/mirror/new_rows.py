@@ -19,6 +19,7 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
+from cdcd.spark.mirror.planned_once import planned_once
 from cdcd.spark.state.collapse import FIRST_OP, OP, BatchStats
 from cdcd.spark.state.key_bounds import PARTS, Keys, keys_of_groups, least_and_most
 
@@ -91,8 +92,8 @@ def repeated_keys(events: DataFrame, stats: BatchStats) -> RepeatedKeys:
         return RepeatedKeys(of_inserts=True, of_others=True)
     key = events.schema["_key"].dataType.fieldNames()
     if stats.last_truncate is None and _are_dense(key, stats.keys):
-        is_insert = f.col(OP) == "c"
-        every, inserts, others = _distinct(events, f.col(f"_key.`{key[0]}`"), is_insert, ~is_insert)
+        number, kinds = f"_key.`{key[0]}`", (f"{OP} {sign} 'c'" for sign in ("=", "<>"))
+        every, inserts, others = _distinct(planned_once(events), number, *kinds)
         is_in_both = inserts + others > every
         return RepeatedKeys(is_in_both or inserts < stats.inserted.rows, others < stats.others.rows)
     inserts = f.count_if(f.col(OP) == "c")
@@ -106,7 +107,7 @@ def repeated_keys(events: DataFrame, stats: BatchStats) -> RepeatedKeys:
 def has_repeated_keys(rows: DataFrame, key: Sequence[str], known: Keys) -> bool:
     """Whether two of these rows, which `known` bounds, have one key. Two keys of one hash may count as one."""
     if _are_dense(key, known):
-        [keys] = _distinct(rows, f.col(f"`{key[0]}`"))
+        [keys] = _distinct(planned_once(rows), f"`{key[0]}`")
         return keys < known.rows
     hashes = rows.groupBy(f.xxhash64(*key).alias("hash")).agg(f.count("*").alias("rows"))
     return not hashes.where("rows > 1").isEmpty()
@@ -118,12 +119,15 @@ def _are_dense(key: Sequence[str], keys: Keys) -> bool:
     return isinstance(low, int) and high - low < _DENSE_MAX * keys.rows
 
 
-def _distinct(rows: DataFrame, number: Column, *conditions: Column) -> list[int]:
-    """How many different whole numbers all rows have, and the rows that meet each condition."""
-    place = f.bitmap_bit_position(number)
-    bits = [f.bitmap_construct_agg(each) for each in (place, *(f.when(each, place) for each in conditions))]
-    counts = rows.groupBy(f.bitmap_bucket_number(number)).agg(*map(f.bitmap_count, bits)).collect()
-    return [sum(each[index] for each in counts) for index in range(1, 1 + len(bits))]
+def _distinct(rows: DataFrame, number: str, *conditions: str) -> list[int]:
+    """How many different whole numbers all rows have, and the rows that meet each condition. All are SQL."""
+    # 64 numbers share a bigint, of which Spark keeps a table of hashes. For its own bitmaps it would sort the rows.
+    bit = f"shiftleft(1L, int({number} & 63))"
+    bits = [
+        f"bit_or({each}) AS `{i}`" for i, each in enumerate([bit, *(f"if({each}, {bit}, 0L)" for each in conditions)])
+    ]
+    words = rows.groupBy(f.expr(f"shiftright({number}, 6)")).agg(*map(f.expr, bits))
+    return list(words.selectExpr(*(f"coalesce(sum(bit_count(`{i}`)), 0)" for i in range(len(bits)))).collect()[0])
 
 
 def parted(rows: DataFrame, ordered: Sequence[str]) -> NetRows:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from threading import Lock
 from typing import Any, ClassVar, Final, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
@@ -113,6 +114,9 @@ class Target:
         self._given = properties
         self._say = say
         self._few: SparkSession | None = None
+        self._has_few = True
+        """Whether `_few` has the settings of the run."""
+        self._copying = Lock()
 
     def session_for_few(self, *tables: str) -> SparkSession:
         """The session for few changes of these tables, inside `tagging`.
@@ -121,7 +125,12 @@ class Target:
         because each copy has Spark's catalogs of its own.
         """
         present = [table for table in tables if self.exists(table)]
-        if self._few is None or not all(map(self._is_small, present)):
+        if not all(map(self._is_small, present)):
+            return self.spark
+        with self._copying:
+            if not self._has_few:
+                self._few, self._has_few = self._copied(), True
+        if self._few is None:
             return self.spark
         for table in present:  # the copy's catalogs may keep the tables as they were in the last run
             self.refresh(table, self._few)
@@ -301,7 +310,7 @@ class Target:
     def tagging(self, tag: Tag) -> Iterator[None]:
         """Mark every MERGE and append inside the `with` block, so that `tagged` finds it."""
         with self._set(self._tags(tag)):
-            self._few = self._copied()
+            self._has_few = False  # the copy is made only if there is a batch for it
             yield
 
     def _copied(self) -> SparkSession:
