@@ -19,6 +19,12 @@ _copies: Final[WeakKeyDictionary[SparkSession, SparkSession]] = WeakKeyDictionar
 _making: Final = Lock()
 
 
+def cloned(session: Any) -> SparkSession:
+    """A copy of the session, with settings of its own."""
+    copy: SparkSession = type(session)(session.sparkContext, session._jsparkSession.cloneSession())  # noqa: SLF001
+    return copy
+
+
 def planned_once(rows: DataFrame) -> DataFrame:
     """The same rows. A query of them has as many tasks in each further stage as there are cores."""
     session: Any = rows.sparkSession
@@ -27,7 +33,7 @@ def planned_once(rows: DataFrame) -> DataFrame:
     with _making:
         copy: Any = _copies.get(session)
         if copy is None:
-            copy = type(session)(session.sparkContext, session._jsparkSession.cloneSession())  # noqa: SLF001
+            copy = cloned(session)
             copy.conf.set(_ADAPTIVE, "false")
             copy.conf.set("spark.sql.shuffle.partitions", str(session.sparkContext.defaultParallelism))
             _copies[session] = copy

@@ -26,7 +26,7 @@ from cdcd.spark.mirror.run_log import MirroredTable
 from cdcd.spark.mirror.table_write import Attempt, TableWriter, TableWriters
 from cdcd.spark.mirror.targets.target import Staged
 from cdcd.spark.state.collapse import COMMIT_LSN, OP, UNCHANGED, without_messages
-from cdcd.spark.state.key_bounds import PARTS, Groups, Keys, keys_of_groups, least_and_most
+from cdcd.spark.state.key_bounds import Groups, Keys, keys_of_groups, least_and_most
 
 Rows: TypeAlias = "Callable[[DataFrame, Sequence[dict[str, Any]]], DataFrame]"
 """Makes a table's rows of flat events and of the table's columns."""
@@ -107,11 +107,12 @@ class StagedAppends:
         writer = self._writers.of(plan.target, likely.rules, likely.of_table)
         with writer.staged(rows(events, likely.columns), attempt) as staged:
             columns = [COMMIT_LSN, *likely.ordered]
-            groups = staged.groups(columns) or _computed(staged, columns)
-            least, _ = keys_of_groups(columns, groups).bounds.get(COMMIT_LSN, (_UNKNOWN, None))
+            found = keys_of_groups(columns, staged.groups(columns) or _computed(staged, columns))
+            bounds = dict(found.bounds)
+            least, _ = bounds.pop(COMMIT_LSN, (_UNKNOWN, None))
             if least == _UNKNOWN:
                 return None
-            keys = keys_of_groups(likely.ordered, [(count, values[PARTS:]) for count, values in groups])
+            keys = Keys(found.rows, bounds)
             if not fits(keys, least != _UNWANTED, staged.rows, writer):
                 return None
             writer.expect(likely.key, keys)
@@ -120,7 +121,7 @@ class StagedAppends:
 
 
 def _marked(events: DataFrame, wanted: str) -> DataFrame:
-    """Flat events. Those that are not `wanted`, a condition in SQL, have a mark in the place of their commit LSN."""
+    """Flat events. An event that is not `wanted` gets a mark in the place of its commit LSN. `wanted`: in SQL."""
     lsn = f"CASE WHEN {OP} IS NULL THEN {_UNKNOWN} WHEN {wanted} THEN _order.lsn ELSE {_UNWANTED} END"
     return events.withColumn("_order", f.expr(f"named_struct('lsn', {lsn}, 'seq', _order.seq)"))
 

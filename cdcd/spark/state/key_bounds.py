@@ -17,7 +17,7 @@ PARTS: Final = 3
 """Values that `least_and_most` computes of a column."""
 
 Groups: TypeAlias = "Sequence[tuple[int, Sequence[Any]]]"
-"""Of groups of rows: how many rows each has, and what `least_and_most` finds in it, column by column."""
+"""Groups of rows. Each has its number of rows, and the values that `least_and_most` finds in it, column by column."""
 
 _TEXT_MAX: Final = 200
 """Characters of a text that may be a bound."""

@@ -291,9 +291,14 @@ class StagedInDelta(Staged):
         files, properties = self._written.files, self._written.transaction.metadata().configuration()
         if files.size() > ASKED_FILES_MAX or properties.contains(_MAPPING):  # the statistics have other names then
             return None
-        actions = [json.loads(files.apply(index).json()) for index in range(files.size())]
-        groups = [_group(action.get("add", {}).get("stats"), columns) for action in actions]
-        return None if None in groups else [group for group in groups if group is not None]
+        groups = []
+        for index in range(files.size()):
+            action = json.loads(files.apply(index).json())
+            group = _group(action.get("add", {}).get("stats"), columns)
+            if group is None:
+                return None
+            groups.append(group)
+        return groups
 
     def publish(self) -> bool:
         try:
@@ -307,7 +312,7 @@ class StagedInDelta(Staged):
 
 
 def _group(statistics: str | None, columns: Sequence[str]) -> tuple[int, list[Any]] | None:
-    """What the statistics of a file tell of these columns, see `Staged.groups`."""
+    """A file's rows, and the bounds that its statistics have of these columns: see `Staged.groups`."""
     said = json.loads(statistics or "{}")
     values: list[Any] = []
     for name in columns:

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Final, TypeVar
 from pyspark.sql import DataFrame, SparkSession
 
 from cdcd.spark.mirror.per_table import Layout
+from cdcd.spark.mirror.planned_once import cloned
 from cdcd.spark.reading.sql_texts import sql_literal, sql_text
 from cdcd.spark.state.key_bounds import Groups
 
@@ -84,7 +85,7 @@ class Staged:
     def groups(self, columns: Sequence[str]) -> Groups | None:
         """By file, what its statistics tell of these columns. None: some column has no whole numbers, or no statistics.
 
-        Nor do many files tell it: Spark reads them in less time.
+        None, too, of many files: Spark reads them in less time.
         """
         raise NotImplementedError
 
@@ -318,7 +319,7 @@ class Target:
         own: Any = self.spark
         few: Any = self._few
         if few is None:
-            few = type(own)(own.sparkContext, own._jsparkSession.cloneSession())  # noqa: SLF001
+            few = cloned(own)
         else:
             settings = few._jsparkSession.sessionState().conf().settings()  # noqa: SLF001
             settings.clear()
